@@ -1,0 +1,119 @@
+// One free list per size class. Classes are 1/8 of a power of two apart, so at most an eighth of a block is wasted and
+// a size that comes again finds the block it left. The pool is never destroyed: tensors with static lifetime may
+// outlive it.
+#include "tensor/allocator.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace flexformer::memory {
+namespace {
+
+std::size_t size_class(std::size_t bytes) {
+  if (bytes <= 512) return std::max<std::size_t>(64, (bytes + 63) / 64 * 64);
+  const std::size_t step = std::bit_floor(bytes - 1) / 8;
+  return (bytes + step - 1) / step * step;
+}
+
+class Pool {
+ public:
+  void* allocate(std::size_t bytes) {
+    const std::size_t size = size_class(bytes);
+    std::lock_guard lock(mutex_);
+    void* block = reuse(size);
+    if (!block) block = from_system(size);
+    if (!block) {
+      trim_locked();
+      block = from_system(size);
+    }
+    if (!block)
+      fail("out of memory: ", megabytes(size), " more needed, ", megabytes(stats_.live_bytes),
+           " in use; lower train.batch, train.block (or data.max_length), model.dim or model.layers");
+    stats_.live_bytes += Index(size);
+    stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
+    if (poison_) std::memset(block, 0xFF, size);  // 0xFFFFFFFF is a NaN as a float and -1 as an int
+    return block;
+  }
+
+  void release(void* block, std::size_t bytes) {
+    const std::size_t size = size_class(bytes);
+    std::lock_guard lock(mutex_);
+    free_[size].push_back(block);
+    stats_.live_bytes -= Index(size);
+  }
+
+  void trim() {
+    std::lock_guard lock(mutex_);
+    trim_locked();
+  }
+
+  Stats stats() {
+    std::lock_guard lock(mutex_);
+    return stats_;
+  }
+
+  void reset_peak() {
+    std::lock_guard lock(mutex_);
+    stats_.peak_bytes = stats_.live_bytes;
+  }
+
+  void set_poison(bool on) {
+    std::lock_guard lock(mutex_);
+    poison_ = on;
+  }
+
+ private:
+  static std::string megabytes(std::size_t bytes) { return text((bytes + 999999) / 1000000, " MB"); }
+
+  void* reuse(std::size_t size) {
+    auto found = free_.find(size);
+    if (found == free_.end() || found->second.empty()) return nullptr;
+    void* block = found->second.back();
+    found->second.pop_back();
+    return block;
+  }
+
+  void* from_system(std::size_t size) {
+    void* block = std::aligned_alloc(64, size);
+    if (block) {
+      stats_.reserved_bytes += Index(size);
+      ++stats_.system_calls;
+    }
+    return block;
+  }
+
+  void trim_locked() {
+    for (auto& [size, blocks] : free_) {
+      stats_.reserved_bytes -= Index(size * blocks.size());
+      for (void* block : blocks) std::free(block);
+      blocks.clear();
+    }
+  }
+
+  std::mutex mutex_;
+  std::map<std::size_t, std::vector<void*>> free_;
+  Stats stats_;
+  bool poison_ = false;
+};
+
+Pool& pool(Device device) {
+  check("memory", device == Device::cpu, "this build has no CUDA; rebuild with 'make CUDA=1'");
+  static Pool* cpu = new Pool;
+  return *cpu;
+}
+
+}  // namespace
+
+void* allocate(Device device, std::size_t bytes) { return pool(device).allocate(bytes); }
+void release(Device device, void* block, std::size_t bytes) noexcept { pool(device).release(block, bytes); }
+Stats stats(Device device) { return pool(device).stats(); }
+void reset_peak(Device device) { pool(device).reset_peak(); }
+void trim(Device device) { pool(device).trim(); }
+void set_poison(bool on) { pool(Device::cpu).set_poison(on); }
+
+}  // namespace flexformer::memory

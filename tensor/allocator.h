@@ -1,0 +1,35 @@
+// Caching allocator: freed blocks are kept by size and handed out again, so that a training step takes nothing from the
+// system after the first one. Every byte in use is counted.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/shape.h"
+
+namespace flexformer {
+
+enum class Device { cpu, cuda };
+
+namespace memory {
+
+struct Stats {
+  Index live_bytes = 0;      // handed out and not yet returned
+  Index peak_bytes = 0;      // largest live_bytes since reset_peak()
+  Index reserved_bytes = 0;  // taken from the system: live plus cached
+  Index system_calls = 0;    // how often the system was asked for memory
+};
+
+// At least `bytes` bytes, aligned to 64. The contents are arbitrary (see set_poison).
+// Throws Error, saying what was needed, what is in use and how to need less, when the system has no more.
+void* allocate(Device device, std::size_t bytes);
+void release(Device device, void* block, std::size_t bytes) noexcept;
+
+Stats stats(Device device);
+void reset_peak(Device device);
+void trim(Device device);  // returns all cached blocks to the system
+
+// Tests switch this on: every block is handed out full of NaN, so that a kernel which leaves a gap is seen.
+void set_poison(bool on);
+
+}  // namespace memory
+}  // namespace flexformer

@@ -1,0 +1,425 @@
+// THE CONTRACT between ops and backends. A kernel is a struct of named, shape-commented fields, filled in by an op and
+// run by one overload of run() per backend; launch() is the only place that picks the backend. A backend that lacks a
+// kernel fails at link time, naming it.
+//
+// Legend: B batch, T or N time, H heads, D or d head size, dv value size, C channels, R rows, V vocabulary, M features.
+// Every pointer is dense and row-major in the order of its comment unless strides are given.
+#pragma once
+#include <cstdint>
+
+#include "tensor/functors.h"
+#include "tensor/random.h"
+#include "tensor/tensor.h"
+
+namespace flexformer {
+
+// Where a kernel puts a gradient. Var decides the flag: the first writer overwrites, later ones add, and a null pointer
+// means that nobody wants this gradient. Every kernel honours all three.
+struct GradOut {
+  float* p = nullptr;
+  bool add = false;
+  explicit operator bool() const { return p != nullptr; }
+};
+
+// ---- elementwise -------------------------------------------------------------------------------------------------
+
+struct UnaryFwd {
+  float* y;        // [n]
+  const float* x;  // [n]
+  Index n;
+  Unary op;
+  float a;  // the functor's constant
+};
+// Where dy is exactly 0, dx is 0 even if the derivative is infinite: the branch that a mask did not take stays silent.
+struct UnaryBwd {
+  GradOut dx;           // [n]
+  const float *dy, *x;  // [n]
+  Index n;
+  Unary op;
+  float a;
+};
+
+// An output of four sizes (ones in front) and two inputs read with strides, 0 along a broadcast axis.
+struct Broadcast {
+  Index size[4], a[4], b[4];
+};
+struct BinaryFwd {
+  float* y;            // [size]
+  const float *a, *b;  // strided
+  Broadcast shape;
+  Binary op;
+};
+// da and db have their operand's own size: positions that were broadcast are summed, in order.
+struct BinaryBwd {
+  GradOut da, db;
+  const float *dy, *a, *b;
+  Broadcast shape;
+  Binary op;
+};
+
+// y = condition ? a : b; a null pointer for a or b stands for the constant `value`.
+struct WhereFwd {
+  float* y;                       // [n]
+  const std::int32_t* condition;  // [n], not 0 = take a
+  const float *a, *b;             // [n]
+  float value;
+  Index n;
+};
+struct WhereBwd {
+  GradOut da, db;  // [n]
+  const float* dy;
+  const std::int32_t* condition;
+  Index n;
+};
+
+// y = x * keep / (1 - p), keep drawn by Philox: the backward pass draws it again, so no mask is stored.
+struct Dropout {
+  GradOut y;       // [n]; backward: y is dx and x is dy
+  const float* x;  // [n]
+  Index n;
+  float p;
+  RandomKey key;
+};
+
+// y[i] = x[i] (or += ) over a box of four sizes, both sides strided: permute, slice, concatenate and their gradients.
+struct StridedCopy {
+  GradOut y;
+  const float* x;
+  Index size[4], y_stride[4], x_stride[4];
+};
+
+struct FillNormal {
+  float* y;  // [n]: scale * N(0, 1)
+  Index n;
+  float scale;
+  RandomKey key;
+};
+struct FillUniform {
+  float* y;  // [n]: uniform in [low, high)
+  Index n;
+  float low, high;
+  RandomKey key;
+};
+
+// ---- reductions over the middle axis of [outer, n, inner] -----------------------------------------------------------
+
+struct SumFwd {
+  GradOut y;       // [outer, inner] = scale * sum_n x
+  const float* x;  // [outer, n, inner]
+  Index outer, n, inner;
+  float scale;
+};
+struct SumBwd {
+  GradOut dx;       // [outer, n, inner] = scale * dy
+  const float* dy;  // [outer, inner]
+  Index outer, n, inner;
+  float scale;
+};
+// At a tie the first of the largest wins, and takes the whole gradient. A NaN wins over every number.
+struct MaxFwd {
+  float* y;              // [outer, inner]
+  std::int32_t* argmax;  // [outer, inner]
+  const float* x;        // [outer, n, inner], n >= 1
+  Index outer, n, inner;
+};
+struct MaxBwd {
+  GradOut dx;                  // [outer, n, inner]
+  const float* dy;             // [outer, inner]
+  const std::int32_t* argmax;  // [outer, inner]
+  Index outer, n, inner;
+};
+// Running sum; `reverse` runs from the end, which is the gradient of the forward direction.
+struct Cumsum {
+  GradOut y;
+  const float* x;  // [outer, n, inner]
+  Index outer, n, inner;
+  bool reverse;
+};
+// Softmax or log-softmax. A row whose every entry is -infinity gives zeros (log: -infinity) and no gradient.
+struct SoftmaxFwd {
+  float* y;
+  const float* x;  // [outer, n, inner]
+  Index outer, n, inner;
+  bool log;
+};
+struct SoftmaxBwd {
+  GradOut dx;
+  const float *dy, *y;  // [outer, n, inner]
+  Index outer, n, inner;
+  bool log;
+};
+struct LogSumExpFwd {
+  float* y;        // [outer, inner]
+  const float* x;  // [outer, n, inner]
+  Index outer, n, inner;
+};
+struct LogSumExpBwd {
+  GradOut dx;
+  const float *dy, *y;  // [outer, inner]
+  const float* x;       // [outer, n, inner]
+  Index outer, n, inner;
+};
+
+// ---- norms over the last axis ---------------------------------------------------------------------------------------
+
+struct LayerNormFwd {             // y = (x - mean) * rstd * gamma + beta
+  float *y, *mean, *rstd;         // [R,C] [R] [R]
+  const float *x, *gamma, *beta;  // [R,C] [C] [C]
+  Index R, C;
+  float eps;
+};
+struct LayerNormBwd {
+  GradOut dx, dgamma, dbeta;         // [R,C] [C] [C]
+  const float *dy, *x;               // [R,C]
+  const float *gamma, *mean, *rstd;  // [C] [R] [R]
+  Index R, C;
+};
+// y = x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + eps); gamma may be null (ones). A row of zeros with eps = 0 has
+// rstd = 0: output and gradient are 0.
+struct RmsNormFwd {
+  float *y, *rstd;         // [R,C] [R]
+  const float *x, *gamma;  // [R,C] [C]
+  Index R, C;
+  float eps;
+};
+struct RmsNormBwd {
+  GradOut dx, dgamma;         // [R,C] [C]
+  const float *dy, *x;        // [R,C]
+  const float *gamma, *rstd;  // [C] [R]
+  Index R, C;
+};
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+// c = a b + bias for two levels of batches. Element (i,k) of a is a[i*a_row + k*a_col], element (k,j) of b is
+// b[k*b_row + j*b_col], so that all transposes are strides; rows of c are contiguous, c_row apart. A batch stride of 0
+// reads the same matrix again.
+struct Gemm {
+  GradOut c;           // [M,N]
+  const float *a, *b;  // [M,K] [K,N]
+  const float* bias;   // [N] or null
+  Index M, N, K;
+  Index a_row, a_col, b_row, b_col, c_row;
+  Index batch[2] = {1, 1};
+  Index a_batch[2] = {0, 0}, b_batch[2] = {0, 0}, c_batch[2] = {0, 0};
+};
+
+// ---- tables and losses ----------------------------------------------------------------------------------------------
+
+struct EmbeddingFwd {
+  float* y;                 // [R,C] = table[ids]
+  const float* table;       // [V,C]
+  const std::int32_t* ids;  // [R], each in 0 .. V-1 (the op checks)
+  Index R, C, V;
+};
+struct EmbeddingBwd {
+  GradOut dtable;           // [V,C]; rows are added up in the order of ids
+  const float* dy;          // [R,C]
+  const std::int32_t* ids;  // [R]
+  Index R, C, V;
+  std::int32_t padding;  // this row gets no gradient; -1: none
+};
+// loss_r = -(1-s) log p_target - s/V sum_v log p_v, s = smoothing; 0 where the target is `ignore`.
+struct CrossEntropyFwd {
+  float *loss, *lse;            // [R] [R]
+  const float* logits;          // [R,V]
+  const std::int32_t* targets;  // [R]
+  Index R, V;
+  std::int32_t ignore;
+  float smoothing;
+};
+struct CrossEntropyBwd {
+  GradOut dlogits;              // [R,V] = dloss_r (softmax - target distribution)
+  const float* dloss;           // [R]
+  const float *logits, *lse;    // [R,V] [R]
+  const std::int32_t* targets;  // [R]
+  Index R, V;
+  std::int32_t ignore;
+  float smoothing;
+};
+
+// ---- attention ------------------------------------------------------------------------------------------------------
+
+// One of q, k, v or out as [B,N,H,d] seen through strides: element (b,i,h,c) is p[b*batch + i*row + h*head + c]. The
+// same kernel so serves separate tensors [B,H,N,d] and one packed projection [B,N,3,H,d].
+struct HeadsIn {
+  const float* p;
+  Index batch, row, head;
+};
+struct HeadsOut {
+  GradOut grad;
+  Index batch, row, head;
+};
+struct AttentionSize {
+  Index B, H, Nq, Nk, d, dv;
+};
+
+// out_i = sum_j softmax_j(scale q_i.k_j) v_j over visible keys, in tiles: no [Nq,Nk] matrix exists. Visible: key_mask
+// is null or not 0 and, if causal, j <= i. A query that sees no key gets 0 and gives no gradient.
+struct SoftmaxAttentionFwd {
+  HeadsOut out;                  // [B,Nq,H,dv]
+  float* lse;                    // [B,H,Nq] log of the sum of exponentials; -infinity where no key is visible
+  HeadsIn q, k, v;               // [B,Nq,H,d] [B,Nk,H,d] [B,Nk,H,dv]
+  const std::int32_t* key_mask;  // [B,Nk] or null
+  AttentionSize size;
+  float scale;
+  bool causal;
+};
+struct SoftmaxAttentionBwd {
+  HeadsOut dq, dk, dv;
+  HeadsIn dout, out, q, k, v;
+  const float* lse;              // [B,H,Nq]
+  const std::int32_t* key_mask;  // [B,Nk] or null
+  AttentionSize size;
+  float scale;
+  bool causal;
+};
+// One query against a cache of the keys and values so far.
+struct SoftmaxAttentionStep {
+  float* out;                  // [B,H,dv]
+  const float* q;              // [B,H,d]
+  const float *keys, *values;  // [B,H,capacity,d] [B,H,capacity,dv], the first `length` rows filled
+  Index B, H, d, dv, length, capacity;
+  float scale;
+};
+
+// A feature map phi, applied to q and k alike: math.md "Feature maps".
+//   identity  phi(x) = x                                      M = d
+//   elu1      phi(x) = elu(x) + 1                             M = d
+//   trig_s    phi(x) = n^-1/2 [cos w1.x, sin w1.x]            M = 2n   (paper eq. 5)
+//   trig_n    phi(x) = n^-1/2 [cos a.x cos b.x, sin a.x cos b.x],  a = (w1+w2)/2, b = (w1-w2)/2   M = 2n   (paper eq.
+//   6)
+enum class FeatureKind { identity, elu1, trig_s, trig_n };
+struct FeatureMap {
+  FeatureKind kind;
+  Index n;               // frequencies per head; 0 for maps without any
+  const float *w1, *w2;  // [H,n,d]; null where the map has none
+  const float* tau;      // [H]: keys weigh exp(|k|^2 exp(-tau)); null: all keys weigh 1
+};
+struct FeatureMapGrad {
+  GradOut dw1, dw2;  // [H,n,d]
+  GradOut dtau;      // [H]
+};
+Index feature_count(FeatureKind kind, Index n, Index d);
+
+// A feature map by itself.
+struct FeatureFwd {
+  float* y;        // [B,H,N,M]
+  const float* x;  // [B,H,N,d]
+  FeatureMap map;
+  Index B, H, N, d;
+};
+struct FeatureBwd {
+  GradOut dx;  // [B,H,N,d]
+  FeatureMapGrad dmap;
+  const float *dy, *x;  // [B,H,N,M] [B,H,N,d]
+  FeatureMap map;
+  Index B, H, N, d;
+};
+
+// out_i = sum_j w_j k_ij v_j / max(sum_j w_j k_ij, floor * sum_j w_j), k_ij = phi(q_i).phi(k_j), over visible keys;
+// math.md "Linear attention". Time and memory are linear in N: features and states live in per-thread scratch and are
+// computed again by the backward pass.
+struct LinearAttentionFwd {
+  HeadsOut out;                  // [B,Nq,H,dv]
+  float* running_max;            // [B,H,Nq] m_i, the largest log-weight seen (0 without tau)
+  float* denominator;            // [B,H,Nq] D_i, floored; 0 where no key is visible
+  float* unfloored;              // [B,H,Nq] u_i: 1 where the denominator is above its floor, else 0
+  HeadsIn q, k, v;               // [B,Nq,H,d] [B,Nk,H,d] [B,Nk,H,dv]
+  const std::int32_t* key_mask;  // [B,Nk] or null
+  FeatureMap map;
+  AttentionSize size;
+  float floor;
+  bool causal;  // needs Nq == Nk
+};
+struct LinearAttentionBwd {
+  HeadsOut dq, dk, dv;
+  FeatureMapGrad dmap;
+  HeadsIn dout, out, q, k, v;
+  const float *running_max, *denominator, *unfloored;  // [B,H,Nq]
+  const std::int32_t* key_mask;                        // [B,Nk] or null
+  FeatureMap map;
+  AttentionSize size;
+  float floor;
+  bool causal;
+};
+// One token of causal linear attention: the state takes the key in, then answers the query.
+struct LinearAttentionStep {
+  float* out;               // [B,H,dv]
+  float* state;             // [B,H,M,dv+1]: sum of w_j phi(k_j) [v_j, 1]
+  float *weight_sum, *max;  // [B,H] [B,H]: sum of w_j; the largest log-weight, -infinity at the start
+  const float *q, *k, *v;   // [B,H,d] [B,H,d] [B,H,dv]
+  FeatureMap map;
+  Index B, H, d, dv;
+  float floor;
+};
+
+// Rotary positions on the q and k parts of a packed projection: channels 2c and 2c+1 of a head turn by
+// (position + t) * base^(-2c/d). sign = -1 turns back, which is the gradient.
+struct Rope {
+  GradOut y;       // [B,T,3,H,d]; the v part is copied
+  const float* x;  // [B,T,3,H,d]
+  Index B, T, H, d, position;
+  float base, sign;
+};
+
+// ---- optimisers -----------------------------------------------------------------------------------------------------
+
+// Adam: L2 decay is added to the gradient, decoupled decay (AdamW) shrinks the parameter.
+//   g = scale*g + l2*p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
+//   p = p (1 - lr*decay) - lr * (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps)
+struct AdamStep {
+  float *p, *m, *v;  // [n]
+  const float* g;    // [n]
+  Index n;
+  float scale;  // of the gradient: clipping
+  float lr, beta1, beta2, eps, l2, decay;
+  float correction1, correction2;  // 1 - beta1^t, 1 - beta2^t
+};
+//   g = scale*g + l2*p;  m = momentum*m + g;  p -= lr * (nesterov ? g + momentum*m : m)
+struct SgdStep {
+  float *p, *m;    // [n]; m may be null when momentum is 0
+  const float* g;  // [n]
+  Index n;
+  float scale, lr, momentum, l2;
+  bool nesterov;
+};
+// sum of squares in double: 1e20 squared is no float
+struct SquaredNorm {
+  double* sum;     // one number
+  const float* x;  // [n]
+  Index n;
+};
+
+#define FLEXFORMER_KERNELS(K)                                                                                        \
+  K(UnaryFwd)                                                                                                        \
+  K(UnaryBwd)                                                                                                        \
+  K(BinaryFwd) K(BinaryBwd) K(WhereFwd) K(WhereBwd) K(Dropout) K(StridedCopy) K(FillNormal) K(FillUniform) K(SumFwd) \
+      K(SumBwd) K(MaxFwd) K(MaxBwd) K(Cumsum) K(SoftmaxFwd) K(SoftmaxBwd) K(LogSumExpFwd) K(LogSumExpBwd)            \
+          K(LayerNormFwd) K(LayerNormBwd) K(RmsNormFwd) K(RmsNormBwd) K(Gemm) K(EmbeddingFwd) K(EmbeddingBwd)        \
+              K(CrossEntropyFwd) K(CrossEntropyBwd) K(SoftmaxAttentionFwd) K(SoftmaxAttentionBwd)                    \
+                  K(SoftmaxAttentionStep) K(FeatureFwd) K(FeatureBwd) K(LinearAttentionFwd) K(LinearAttentionBwd)    \
+                      K(LinearAttentionStep) K(Rope) K(AdamStep) K(SgdStep) K(SquaredNorm)
+
+#define FLEXFORMER_DECLARE_RUN(Kernel) void run(const Kernel&);
+namespace cpu {
+FLEXFORMER_KERNELS(FLEXFORMER_DECLARE_RUN)
+}
+#undef FLEXFORMER_DECLARE_RUN
+
+// How often each kernel has run, so that a test can tell which have never been tried.
+#define FLEXFORMER_COUNT(Kernel) k##Kernel,
+enum class KernelId { FLEXFORMER_KERNELS(FLEXFORMER_COUNT) count };
+#undef FLEXFORMER_COUNT
+inline Index kernel_launches[int(KernelId::count)] = {};
+
+#define FLEXFORMER_LAUNCH(Kernel)                                                                \
+  inline void launch(Device device, const Kernel& kernel) {                                      \
+    ++kernel_launches[int(KernelId::k##Kernel)];                                                 \
+    check(#Kernel, device == Device::cpu, "this build has no CUDA; rebuild with 'make CUDA=1'"); \
+    cpu::run(kernel);                                                                            \
+  }
+FLEXFORMER_KERNELS(FLEXFORMER_LAUNCH)
+#undef FLEXFORMER_LAUNCH
+
+}  // namespace flexformer
