@@ -83,8 +83,8 @@ struct Sigmoid {
     return s * (1.0f - s);
   }
 };
-struct Relu {  // the derivative at 0 is 0
-  template <class T> HD static T f(T x, float) { return select(x > 0.0f, x, T{}); }
+struct Relu {  // the derivative at 0 is 0; a NaN stays one
+  template <class T> HD static T f(T x, float) { return select(x < 0.0f, T{}, x); }
   template <class T> HD static T df(T x, float) { return select(x > 0.0f, T{} + 1.0f, T{}); }
 };
 struct Elu {  // alpha = 1
@@ -136,7 +136,7 @@ struct Shift {
 };
 struct Power {  // a constant exponent: no logarithm, so x may be negative where a is whole
   template <class T> HD static T f(T x, float a) { return pow(x, a); }
-  template <class T> HD static T df(T x, float a) { return a * pow(x, a - 1.0f); }
+  template <class T> HD static T df(T x, float a) { return a == 0.0f ? T{} : a * pow(x, a - 1.0f); }
 };
 
 // Binary functors: f, and the derivatives to both arguments.
@@ -158,15 +158,15 @@ struct Mul {
 struct Div {
   template <class T> HD static T f(T a, T b) { return a / b; }
   template <class T> HD static T da(T, T b) { return 1.0f / b; }
-  template <class T> HD static T db(T a, T b) { return -a / (b * b); }
+  template <class T> HD static T db(T a, T b) { return -(a / b) / b; }  // b * b may be no float
 };
-struct Maximum {  // at a tie the gradient goes to the first argument
-  template <class T> HD static T f(T a, T b) { return select(a >= b, a, b); }
+struct Maximum {  // at a tie the gradient goes to the first argument; a NaN on either side stays
+  template <class T> HD static T f(T a, T b) { return select((a >= b) | (a != a), a, b); }
   template <class T> HD static T da(T a, T b) { return select(a >= b, T{} + 1.0f, T{}); }
   template <class T> HD static T db(T a, T b) { return select(a >= b, T{}, T{} + 1.0f); }
 };
-struct Minimum {  // at a tie the gradient goes to the first argument
-  template <class T> HD static T f(T a, T b) { return select(a <= b, a, b); }
+struct Minimum {  // at a tie the gradient goes to the first argument; a NaN on either side stays
+  template <class T> HD static T f(T a, T b) { return select((a <= b) | (a != a), a, b); }
   template <class T> HD static T da(T a, T b) { return select(a <= b, T{} + 1.0f, T{}); }
   template <class T> HD static T db(T a, T b) { return select(a <= b, T{}, T{} + 1.0f); }
 };

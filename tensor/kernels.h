@@ -31,6 +31,7 @@ struct UnaryFwd {
   float a;  // the functor's constant
 };
 // Where dy is exactly 0, dx is 0 even if the derivative is infinite: the branch that a mask did not take stays silent.
+// x is null where the derivative is constant (scale, shift).
 struct UnaryBwd {
   GradOut dx;           // [n]
   const float *dy, *x;  // [n]
@@ -49,7 +50,8 @@ struct BinaryFwd {
   Broadcast shape;
   Binary op;
 };
-// da and db have their operand's own size: positions that were broadcast are summed, in order.
+// da and db have their operand's own size: positions that were broadcast are summed, in order. They are one memory if
+// both operands are one variable: da is written first. a and b are null where no derivative needs them (add, sub).
 struct BinaryBwd {
   GradOut da, db;
   const float *dy, *a, *b;
@@ -103,6 +105,7 @@ struct FillUniform {
 
 // ---- reductions over the middle axis of [outer, n, inner] -----------------------------------------------------------
 
+// n = 0 writes zeros (x may be null then).
 struct SumFwd {
   GradOut y;       // [outer, inner] = scale * sum_n x
   const float* x;  // [outer, n, inner]

@@ -48,6 +48,7 @@ class Shape {
 
   // The same shape with one axis of another size.
   Shape with(int axis, Index size) const {
+    check("shape", size >= 0, "negative size ", size);
     Shape out = *this;
     out.sizes_[normalise("shape", axis)] = size;
     out.check_count();

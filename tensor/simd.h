@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -66,16 +67,28 @@ inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
 inline Vec min(Vec a, Vec b) { return a < b ? a : b; }
 inline Vec abs(Vec x) { return bits_to_float(float_to_bits(x) & splat_int(0x7FFFFFFF)); }
 
-// Sum and maximum of the lanes, always paired in the same order.
-inline float sum_lanes(Vec v) {
-  for (int width = kLanes / 2; width >= 1; width /= 2)
-    for (int i = 0; i < width; ++i) v[i] += v[i + width];
-  return v[0];
+// The vector with lanes i and i xor width exchanged.
+template <int width, int... i> inline Vec swap_lanes(Vec v, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(v, v, (i ^ width)...);
 }
-inline float max_lanes(Vec v) {
-  for (int width = kLanes / 2; width >= 1; width /= 2)
-    for (int i = 0; i < width; ++i) v[i] = v[i] > v[i + width] ? v[i] : v[i + width];
-  return v[0];
+template <int width> inline Vec swap_lanes(Vec v) {
+  return swap_lanes<width>(v, std::make_integer_sequence<int, kLanes>());
+}
+
+// Sum and maximum of the lanes, always paired in the same order.
+template <int width = kLanes / 2> inline float sum_lanes(Vec v) {
+  v += swap_lanes<width>(v);
+  if constexpr (width == 1)
+    return v[0];
+  else
+    return sum_lanes<width / 2>(v);
+}
+template <int width = kLanes / 2> inline float max_lanes(Vec v) {
+  v = max(v, swap_lanes<width>(v));
+  if constexpr (width == 1)
+    return v[0];
+  else
+    return max_lanes<width / 2>(v);
 }
 
 template <class F> inline Vec per_lane(Vec x, F f) {
@@ -85,7 +98,7 @@ template <class F> inline Vec per_lane(Vec x, F f) {
 
 inline Vec sqrt(Vec x) {
 #if defined(__AVX512F__)
-  return (Vec)_mm512_sqrt_ps((__m512)x);
+  return (Vec)_mm512_maskz_sqrt_ps(__mmask16(-1), (__m512)x);
 #else
   return per_lane(x, [](float a) { return std::sqrt(a); });
 #endif
@@ -177,7 +190,8 @@ inline void sincos(Vec x, Vec& sine, Vec& cosine) {
   const VecInt sine_sign = (quadrant & 2) << 30, cosine_sign = ((quadrant + 1) & 2) << 30;
   sine = bits_to_float(float_to_bits(select(swapped, c, s)) ^ sine_sign);
   cosine = bits_to_float(float_to_bits(select(swapped, s, c)) ^ cosine_sign);
-  if (max_lanes(abs(x)) <= 10000.0f) [[likely]]
+  const Vec far = select(abs(x) <= 10000.0f, Vec{}, splat(1.0f));  // a NaN is far too: it must not hide a neighbour
+  if (max_lanes(far) == 0.0f) [[likely]]
     return;
   for (int i = 0; i < kLanes; ++i) {
     if (std::fabs(x[i]) <= 10000.0f) continue;

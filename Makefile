@@ -1,0 +1,376 @@
+# Builds Flexformer with GNU make alone; `make help` prints the ## comments of this file.
+# The one idea: everything that depends on the machine (compiler, OpenMP, CUDA) is settled while this file is read and
+# kept in $(BUILD)/flags. Every object depends on that file, so a changed flag rebuilds and the rules stay plain.
+# Names in capitals can be given on the command line, names in small letters are our own. All paths are relative, which
+# is why a checkout in a folder with spaces builds.
+
+ifeq ($(filter 4.2% 4.3% 4.4% 4.5% 5.%,$(MAKE_VERSION)),)
+$(error GNU make 4.2 or newer is needed, this is $(MAKE_VERSION); on macOS: brew install make, then gmake)
+endif
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+# ---- Settings --------------------------------------------------------------------------------------------------------
+
+## CUDA=auto|0|1|emu     auto: where nvcc and a GPU are found; 1: into build/cuda; emu: on the CPU, into build/emu
+CUDA ?= auto
+## ARCH=native|...       the processor to build for, as for the compiler's -march (e.g. x86-64-v3)
+ARCH ?= native
+## DEBUG=1               for the debugger, into build/debug
+DEBUG ?= 0
+## SAN=asan|tsan         address and undefined-behaviour, or thread sanitizer, into build/asan or build/tsan
+SAN ?=
+## OMP=auto|0|1          threads by OpenMP: where the compiler has it, never, or always
+OMP ?= auto
+## CXX=g++ CXXFLAGS=...  the compiler, and flags added to ours (CPPFLAGS, LDFLAGS and LDLIBS as usual)
+## V=1                   shows every command in full
+V ?= 0
+## ARGS="--key=value"    options for the program that a target starts; for `make test`, doctest's
+ARGS ?=
+## GOLDEN=DIR            the folder of golden files for `make golden`
+GOLDEN ?=
+## MIRROR=URL            a folder to fetch data sets from instead of their home
+MIRROR ?=
+
+settings := CUDA ARCH DEBUG SAN OMP CXX CXXFLAGS CPPFLAGS LDFLAGS LDLIBS V ARGS GOLDEN MIRROR
+empty :=
+space := $(empty) $(empty)
+hash := \#
+
+# A misspelt setting would be ignored without a word: everything given on the command line must be one of ours.
+# $(call nearest,NAME): the setting with the smallest edit distance.
+nearest = $(shell printf '%s\n' $(settings) | awk -v name='$(1)' ' \
+  function least(a, b, c) { a = a < b ? a : b; return a < c ? a : c } \
+  function distance(s, t,    i, j, d) { \
+    for (i = 0; i <= length(s); i++) d[i, 0] = i; \
+    for (j = 0; j <= length(t); j++) d[0, j] = j; \
+    for (i = 1; i <= length(s); i++) for (j = 1; j <= length(t); j++) d[i, j] = least(d[i-1, j] + 1, d[i, j-1] + 1, \
+      d[i-1, j-1] + (substr(s, i, 1) != substr(t, j, 1))); \
+    return d[length(s), length(t)] } \
+  { d = distance(toupper(name), $$1); if (NR == 1 || d < best) { best = d; word = $$1 } } END { print word }')
+given := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
+unknown := $(firstword $(filter-out $(settings) SHELL,$(given)))
+ifneq ($(unknown),)
+$(error there is no setting $(unknown); did you mean $(call nearest,$(unknown))? All: $(settings))
+endif
+
+# $(call one_of,NAME,words): stops unless the setting is empty or one of the words.
+one_of = $(if $(filter-out $(2),$($(1)))$(word 2,$($(1))),$(error $(1)=$($(1)): must be one of $(2)$(if \
+  $(filter environment,$(origin $(1))), (the value comes from the environment))))
+$(call one_of,CUDA,auto 0 1 emu)
+$(call one_of,DEBUG,0 1)
+$(call one_of,SAN,asan tsan)
+$(call one_of,OMP,auto 0 1)
+$(call one_of,V,0 1)
+
+# NaN and infinity carry meaning here (masked scores, the check for a diverged loss); these flags assume there are none.
+unsafe := $(filter -Ofast -ffast-math -funsafe-math-optimizations -ffinite-math-only -fassociative-math \
+  -ffp-model=fast,$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(LDFLAGS))
+ifneq ($(unsafe),)
+$(error $(firstword $(unsafe)) breaks the handling of NaN and infinity, which this code relies on; build without it)
+endif
+
+# ---- What this machine has -------------------------------------------------------------------------------------------
+
+ifeq ($(origin CXX),default)
+CXX := $(or $(shell for c in g++ clang++ c++; do command -v $$c >/dev/null && echo $$c && break; done),g++)
+endif
+
+# CUDA. cuda_state is off, on or emu; cuda_why says why it is off.
+cuda_sources := $(wildcard cuda/*.cu)
+find_nvcc = $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc /opt/cuda/bin/nvcc))
+find_gpu = $(shell PATH="$$PATH:/usr/lib/wsl/lib"; nvidia-smi -L 2>/dev/null | grep '^GPU')
+cuda_state := off
+ifeq ($(CUDA),0)
+  cuda_why := CUDA=0
+else ifeq ($(cuda_sources),)
+  cuda_why := cuda/ holds no .cu file
+else ifeq ($(CUDA),emu)
+  cuda_state := emu
+else ifeq ($(find_nvcc),)
+  cuda_why := nvcc is neither in PATH nor in /usr/local/cuda/bin or /opt/cuda/bin
+else ifeq ($(CUDA),1)
+  cuda_state := on
+else ifeq ($(find_gpu),)
+  cuda_why := no GPU found; CUDA=1 builds for one all the same
+else
+  cuda_state := on
+endif
+ifneq ($(filter 1 emu,$(CUDA)),)
+ifeq ($(cuda_state),off)
+$(error CUDA=$(CUDA): $(cuda_why); for the CPU alone: make CUDA=0)
+endif
+endif
+
+# One build folder per flavour: build/release, build/asan, build/cuda, build/emu-asan ...
+flavour := $(patsubst 1,cuda,$(filter 1 emu,$(CUDA))) $(or $(SAN),$(if $(filter 1,$(DEBUG)),debug))
+BUILD := build/$(subst $(space),-,$(or $(strip $(flavour)),release))
+
+# The products of a*b + c are fused where the processor can (-ffp-contract=fast is g++'s default, clang must be told):
+# runs of one binary must agree with each other, not with another compiler's. No trap handler and no errno is ever used.
+debug_flags := -g -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS
+optimise_asan := -O1 $(debug_flags) -fsanitize=address,undefined -fno-sanitize-recover=all
+optimise_tsan := -O1 $(debug_flags) -fsanitize=thread
+optimise_debug := -Og $(debug_flags)
+optimise := $(or $(optimise_$(lastword $(flavour))),-O3)
+base_flags := -std=c++20 $(optimise) -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wall -Wextra -pthread -I.
+
+# Nothing needs to be probed to clean, to print the help and so on.
+building := $(filter-out clean help format data-%,$(or $(MAKECMDGOALS),$(.DEFAULT_GOAL)))
+ifneq ($(building),)
+
+# `make -j8 clean all`: what is to be cleaned goes now, before anything is built beside it.
+dry_run := $(findstring n,$(firstword -$(MAKEFLAGS)))
+ifeq ($(filter clean,$(MAKECMDGOALS))$(dry_run),clean)
+$(shell rm -rf build)
+endif
+$(shell mkdir -p $(BUILD))
+
+# $(call try,FLAGS,SOURCE): the compiler's complaints about a small program, or "ok" when it compiles and links
+# (to $(BUILD)/probe.*, which a command appended to the FLAGS may run).
+try = $(shell p=$(BUILD)/probe.$$$$; trap 'rm -f $$p' EXIT; \
+  if said=$$(printf '$(2)' | $(CXX) $(1) $(LDFLAGS) -x c++ - -x none -o $$p $(LDLIBS) 2>&1) $(3); \
+  then echo ok; else echo "$$said" | head -n 3; fi)
+cxx20_source := $(hash)include <concepts>\n$(hash)include <iostream>\n$(hash)include <source_location>\n\
+  int main() { std::cout << std::source_location::current().line(); }\n
+openmp_source := $(hash)include <omp.h>\nint main() {\nint n = 0;\n$(hash)pragma omp parallel reduction(+ : n)\n\
+  n += omp_get_num_threads();\nreturn n < 1;\n}\n
+
+compiler := $(shell $(CXX) --version 2>&1 | head -n 1)
+asked := $(compiler) | $(CXX) $(base_flags) ARCH=$(ARCH) OMP=$(OMP) $(CPPFLAGS) $(CXXFLAGS) | $(LDFLAGS) $(LDLIBS)
+
+# $(call differ,a,b): empty when equal.  $(call record,file,text): writes the file only when its text changes.
+differ = $(subst x$(1),,x$(2))$(subst x$(2),,x$(1))
+record = $(if $(call differ,$(file <$(1)),$(2)),$(file >$(1),$(2)))
+
+# found.mk holds what the probes found: arch_flag, openmp_flag and openmp_note. It counts while `asked` is unchanged.
+ifneq ($(call differ,$(file <$(BUILD)/flags),$(asked)),)
+new_flags := yes
+user_flags := $(CPPFLAGS) $(CXXFLAGS)
+arch_flag := -march=$(ARCH)
+said := $(call try,$(base_flags) $(arch_flag) $(user_flags),$(cxx20_source))
+ifneq ($(said),ok)
+  # Some compilers do not know -march=native (older clang on ARM).
+  arch_flag := $(if $(filter native,$(ARCH)),$(if $(filter ok,$(call try,-mcpu=native,$(cxx20_source))),-mcpu=native))
+  ifneq ($(if $(filter native,$(ARCH)),$(call try,$(base_flags) $(arch_flag) $(user_flags),$(cxx20_source))),ok)
+    $(error CXX=$(CXX) ARCH=$(ARCH) $(user_flags): cannot build a C++20 program with these \
+      (needed: g++ 12 or clang 14, or newer; on Debian: apt-get install g++). The compiler says: $(said))
+  endif
+endif
+
+# OpenMP must compile, link and run. The thread sanitizer takes g++'s OpenMP library for full of races.
+openmp_flag := -fopenmp
+openmp_note := on
+ifeq ($(OMP),0)
+  openmp_note := off (OMP=0): one thread
+else ifeq ($(SAN)$(filter 1,$(OMP)),tsan)
+  openmp_note := off (SAN=tsan does not understand it; OMP=1 turns it on): one thread
+else ifneq ($(call try,-fopenmp $(user_flags),$(openmp_source),&& $$p),ok)
+  openmp_note := not found: one thread (after installing it: make clean)
+  $(if $(filter 1,$(OMP)),$(error OMP=1: $(CXX) cannot build and run a program with -fopenmp))
+endif
+ifneq ($(openmp_note),on)
+  openmp_flag := -Wno-unknown-pragmas
+endif
+
+define found
+arch_flag := $(arch_flag)
+openmp_flag := $(openmp_flag)
+openmp_note := $(openmp_note)
+endef
+$(file >$(BUILD)/found.mk,$(found))
+$(file >$(BUILD)/flags,$(asked))
+else
+include $(BUILD)/found.mk
+endif
+flags := $(base_flags) $(arch_flag) $(openmp_flag) $(CPPFLAGS) $(CXXFLAGS)
+
+ifneq ($(new_flags)$(filter all test,$(building)),)
+$(info compiler  $(compiler), $(or $(arch_flag),default target), into $(BUILD)/)
+$(info OpenMP    $(openmp_note))
+$(info CUDA      $(cuda_state)$(if $(cuda_why), ($(cuda_why))))
+endif
+
+# Clocks that disagree (WSL, network drives) leave sources dated in the future, which would rebuild for ever.
+$(shell touch $(BUILD)/now)
+future := $(shell find tensor autograd nn train tests docs cuda -type f -newer $(BUILD)/now \
+  -exec touch {} + -print 2>/dev/null)
+ifneq ($(future),)
+$(info note      dated in the future, set to now: $(future))
+endif
+endif # building
+
+# In parallel by itself; a -j on the command line, or from a make above this one, wins.
+ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+endif
+
+# ---- Sources and rules -----------------------------------------------------------------------------------------------
+
+# The library is all of tensor, autograd, nn and train but the programs' mains; what the test program shares with bench
+# and golden is tests/*.cpp but the test cases (test_*.cpp).
+mains := $(wildcard train/train_lm.cpp train/train_classifier.cpp train/distill.cpp train/generate.cpp \
+  train/predict.cpp tests/bench.cpp tests/golden.cpp)
+library := $(filter-out $(mains),$(sort $(wildcard tensor/*.cpp autograd/*.cpp nn/*.cpp train/*.cpp)))
+test_cases := $(sort $(wildcard tests/test_*.cpp))
+test_helpers := $(filter-out $(mains) $(test_cases),$(sort $(wildcard tests/*.cpp)))
+examples := $(sort $(wildcard docs/example*.cpp))
+
+objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(1))
+programs := $(addprefix $(BUILD)/,$(notdir $(mains:.cpp=)))
+tests := $(if $(test_cases),$(BUILD)/tests)
+example_programs := $(patsubst %.cpp,$(BUILD)/%,$(examples))
+all_objects := $(call objects,$(library) $(mains) $(test_cases) $(test_helpers) $(examples))
+
+run := $(if $(filter 1,$(V)),,@)
+say = $(if $(run),@echo "  $(1)")
+
+$(BUILD)/obj/%.o: %.cpp $(BUILD)/flags | $(BUILD)/has_json
+	@mkdir -p $(@D)
+	$(call say,CXX $<)
+	$(run)$(CXX) $(flags) $(defines) -MMD -MP -c $< -o $@
+
+# Only this one file is told version and target, so that a commit does not rebuild everything.
+VERSION := 0.1.0
+git_version = $(shell [ -e .git ] && { git describe --tags --dirty || \
+  echo "$(VERSION)-g$$(git describe --always --dirty)"; } 2>/dev/null | grep -v -- '-g$$')
+ifneq ($(building),)
+version := $(or $(git_version),$(VERSION))
+$(call record,$(BUILD)/version,$(version))
+$(call record,$(BUILD)/sources,$(library) $(test_helpers) $(test_cases))
+endif
+$(BUILD)/obj/train/program.o: defines = '-DFLEXFORMER_VERSION="$(version)"' '-DFLEXFORMER_ARCH="$(ARCH)"'
+$(BUILD)/obj/train/program.o: $(BUILD)/version
+
+# The record of sources rebuilds the archives when a file was added or taken away.
+$(BUILD)/libflexformer.a: $(call objects,$(library)) $(BUILD)/sources
+$(BUILD)/libtests.a: $(call objects,$(test_helpers)) $(BUILD)/sources
+%.a:
+	$(call say,AR  $@)
+	@rm -f $@
+	$(run)ar rcs $@ $(filter %.o,$^)
+
+link = $(run)$(CXX) $(flags) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS) $(LDLIBS) -o $@
+$(BUILD)/bench $(BUILD)/golden: $(BUILD)/libtests.a
+$(BUILD)/tests: $(call objects,$(test_cases) $(test_helpers)) $(BUILD)/libflexformer.a $(BUILD)/sources
+	$(call say,LD  $@)
+	$(link)
+define program_rule
+$(BUILD)/$(1): $(call objects,$(2)) $(BUILD)/libflexformer.a
+	$$(call say,LD  $$@)
+	@mkdir -p $$(@D)
+	$$(link)
+endef
+$(foreach m,$(mains),$(eval $(call program_rule,$(notdir $(m:.cpp=)),$(m))))
+$(foreach e,$(examples),$(eval $(call program_rule,$(e:.cpp=),$(e))))
+
+-include $(all_objects:.o=.d)
+
+# ---- Headers from packages -------------------------------------------------------------------------------------------
+
+# $(call need,HEADER,PACKAGE): looks for the header as the compiler does. If it is missing, Debian's package is
+# installed where that needs no password, else the command to run is printed.
+define need
+@has() { printf '$(hash)if !__has_include(<%s>)\n$(hash)error\n$(hash)endif\n' $(1) | \
+  $(CXX) $(flags) -E -x c++ - >/dev/null 2>&1; }; \
+has || { if [ "$$(id -u)" = 0 ]; then as_root=env; else as_root='sudo -n env'; fi; \
+  if command -v apt-get >/dev/null && $$as_root true 2>/dev/null; then \
+    echo "  <$(1)> is missing: installing $(2)"; \
+    apt() { $$as_root DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$$@" </dev/null; }; \
+    { apt install -y $(2) || { apt update && apt install -y $(2); }; } >$@.apt 2>&1 || tail -n 3 $@.apt >&2; \
+  fi; }; \
+has || { \
+  if command -v dnf >/dev/null; then how='sudo dnf install -y json-devel doctest-devel'; \
+  elif command -v pacman >/dev/null; then how='sudo pacman -S nlohmann-json doctest'; \
+  elif command -v brew >/dev/null; then \
+    how='brew install nlohmann-json doctest; export CPATH=$$(brew --prefix)/include'; \
+  else how='sudo apt-get install -y nlohmann-json3-dev doctest-dev'; fi; \
+  echo "error: <$(1)> is missing. Run: $$how" >&2; exit 1; }
+@touch $@
+endef
+$(BUILD)/has_json: $(BUILD)/flags
+	$(call need,nlohmann/json.hpp,nlohmann-json3-dev)
+$(BUILD)/has_doctest: $(BUILD)/flags | $(BUILD)/has_json
+	$(call need,doctest/doctest.h,doctest-dev)
+$(call objects,$(test_cases)): | $(BUILD)/has_doctest
+
+# ---- Targets ---------------------------------------------------------------------------------------------------------
+
+# Programs replace the shell (exec), so that Ctrl-C reaches them alone and they can save; nothing they write is a target
+# that make would delete.
+.PHONY: all test train-lm train-text generate predict golden bench gpu-check data-shakespeare help clean format
+
+all: $(programs) ## builds all programs into build/release (the default)
+
+test: $(programs) $(tests) $(example_programs) ## builds and runs all tests; ends with "N passed, M failed"
+	@BUILD=$(BUILD) SAN=$(SAN) CXX='$(CXX)' exec bash tests/run_all.sh $(ARGS)
+
+train-lm: $(BUILD)/train_lm ## trains a language model, by default on the embedded corpus for about 90 s
+	@exec $(BUILD)/train_lm $(ARGS)
+
+train-text: $(BUILD)/train_classifier ## trains a text classifier, by default on the embedded task
+	@exec $(BUILD)/train_classifier $(ARGS)
+
+generate: $(BUILD)/generate ## continues a text with the last run's language model
+	@exec $(BUILD)/generate $(ARGS)
+
+predict: $(BUILD)/predict ## labels the lines of standard input with the last run's classifier
+	@exec $(BUILD)/predict $(ARGS)
+
+golden: $(BUILD)/golden ## compares with stored reference values (tests/golden, or GOLDEN=DIR)
+	@exec $(BUILD)/golden '$(or $(GOLDEN),tests/golden)' $(ARGS)
+
+bench: $(BUILD)/bench ## tables of speed and memory, JSON beside them
+	@exec $(BUILD)/bench $(ARGS)
+
+gpu-check: ## all checks that need a GPU (the recipe exits with 77 where there is none)
+	@PATH="$$PATH:/usr/lib/wsl/lib"; nvidia-smi -L 2>/dev/null | grep -q '^GPU' || { \
+	  echo "gpu-check: no GPU here, nothing was checked"; exit 77; }
+	@echo "gpu-check: cuda/ holds no .cu file, nothing was checked"; exit 77
+
+# $(call fetch,FILE,URL,BYTES,SHA256): into FILE.part, taking up where a broken download ended; only a complete file
+# with the right checksum gets its name. A part that cannot be the start of the right file is fetched afresh.
+define fetch
+@file='$(1)' part='$(1).part' url='$(if $(MIRROR),$(MIRROR:%/=%)/$(notdir $(2)),$(2))'; \
+size() { wc -c <"$$1" 2>/dev/null || echo 0; }; \
+sum() { sha256sum "$$1" 2>/dev/null || shasum -a 256 "$$1"; }; \
+right() { [ -f "$$1" ] && [ $$(size "$$1") -eq $(3) ] && sum "$$1" | grep -q '^$(4)'; }; \
+get() { if command -v curl >/dev/null; then \
+    curl -fL --connect-timeout 20 --speed-limit 100 --speed-time 60 -C - -o "$$part" "$$url"; \
+  else wget -c -T 60 -t 3 -O "$$part" "$$url"; fi; }; \
+wrong_start() { [ -s "$$part" ] && { [ $$got = 0 ] || [ $$got = 33 ] || [ $$(size "$$part") -ge $(3) ]; }; }; \
+if right "$$file"; then echo "$$file is there and complete"; exit 0; fi; \
+mkdir -p "$$(dirname "$$file")" || exit 1; \
+right "$$part" || { get; got=$$?; }; \
+if ! right "$$part" && wrong_start; then \
+  echo "what was there is not the start of the right file: fetching it afresh"; rm -f "$$part"; get; got=$$?; \
+fi; \
+right "$$part" || { \
+  if [ $$got = 0 ]; then rm -f "$$part"; echo "error: $$url is not the expected file" >&2; \
+  else echo "error: cannot fetch $$url" >&2; fi; \
+  echo "Get it elsewhere ($(3) bytes, sha256 $(4))," >&2; \
+  echo "put it at $$file and run make $@ again to check it; or give MIRROR=URL" >&2; exit 1; }; \
+mv "$$part" "$$file" && echo "$$file is complete; use it with: make train-lm ARGS=--data.train=$$file"
+endef
+
+shakespeare_url := https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt
+shakespeare_sha256 := 86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed
+data-shakespeare: ## data/shakespeare.txt, Shakespeare's plays, 1.1 MB (public domain)
+	$(call fetch,data/shakespeare.txt,$(shakespeare_url),1115394,$(shakespeare_sha256))
+
+help: ## this text
+	@echo 'make TARGET [SETTING=value ...]'
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-18s %s\n", $$1, $$2 }' Makefile
+	@echo 'Settings'
+	@sed -n 's/^## /  /p' Makefile
+
+# Trained models (runs/) and data sets (data/) stay.
+clean: ## removes build/, nothing else
+	$(if $(building),@:,rm -rf build)
+
+format: ## formats all sources with clang-format
+	@command -v clang-format >/dev/null || { \
+	  echo "error: clang-format is missing; on Debian: apt-get install clang-format" >&2; exit 1; }
+	clang-format -i $(sort $(wildcard $(foreach d,tensor autograd nn train tests tests/emu docs cuda,\
+	  $(addprefix $(d)/,*.cpp *.h *.cu))))

@@ -1,0 +1,192 @@
+// Attention over whole sequences is a projection, an op and a projection; decoding keeps, per layer, either the sums
+// over all keys so far (linear kinds) or the keys and values themselves (softmax).
+#include "nn/attention.h"
+
+#include <cmath>
+#include <limits>
+
+namespace flexformer {
+
+QkNorm qk_norm_from(const std::string& name) {
+  if (name == "none") return QkNorm::none;
+  if (name == "l2") return QkNorm::l2;
+  if (name == "rms") return QkNorm::rms;
+  fail("there is no norm of q and k called '", name, "'; there are none, l2, rms");
+}
+
+Initialisation Initialisation::gpt(Index dim, Index layers) {
+  const Init small = Init::normal(0.02f);
+  return {.query_key = Init::normal(1 / std::sqrt(float(dim))),
+          .value = small,
+          .matrix = small,
+          .residual = Init::normal(0.02f / std::sqrt(2.0f * float(layers))),
+          .embedding = small};
+}
+
+Initialisation Initialisation::xavier() {
+  return {.query_key = Init::xavier(),
+          .value = Init::xavier(),
+          .matrix = Init::xavier(),
+          .residual = Init::xavier(),
+          .embedding = Init::normal(0.02f)};
+}
+
+Index AttentionState::bytes() const {
+  Index n = 0;
+  for (const Tensor* tensor : {&sums, &weight_sum, &max, &keys, &values})
+    if (tensor->defined()) n += tensor->numel() * size_of(tensor->dtype());
+  return n;
+}
+
+namespace {
+
+Index head_size_of(Index dim, Index heads) {
+  check("attention", heads > 0 && dim % heads == 0, "dim ", dim, " cannot be split into ", heads,
+        " heads; choose a number of heads that divides dim");
+  return dim / heads;
+}
+
+// [3 dim, dim]. All three are drawn even where W_k is then a copy of W_q: W_v must not depend on that.
+Var qkv_weight(const Scope& scope, Index dim, bool tied, const Initialisation& init) {
+  const Var q(scope.draw({dim, dim}, init.query_key)), k(scope.draw({dim, dim}, init.query_key));
+  const Var v(scope.draw({dim, dim}, init.value));
+  return scope.parameter("weight", concat({q, tied ? q : k, v}, 0).value(), {.decay = true});
+}
+
+void check_batch(Index state, Index token) {
+  check("decode", state == token, "the state is of ", state, " sequences, this token of ", token);
+}
+
+const float* data_or_null(const Var& x) { return x.defined() ? x.value().data() : nullptr; }
+
+// Copies rows [B,H,count,d] between a cache [B,H,capacity,d] and another, or a single token's [B,H,d].
+void copy_rows(Tensor& to, Index to_row, const Tensor& from, Index count) {
+  const Index B = to.size(0), H = to.size(1), d = to.size(3);
+  const Index to_head = to.size(2) * d, from_head = from.numel() / (B * H);
+  launch(to.device(), StridedCopy{.y = {to.data() + to_row * d, false},
+                                  .x = from.data(),
+                                  .size = {B, H, count, d},
+                                  .y_stride = {H * to_head, to_head, d, 1},
+                                  .x_stride = {H * from_head, from_head, d, 1}});
+}
+
+// Appends one token to a cache of keys or values. A full cache doubles, so a token's share of the copying is constant.
+void append_row(Tensor& cache, Index length, const Tensor& row, Index H, Index d) {
+  constexpr Index first_capacity = 64;
+  if (!cache.defined()) cache = Tensor::empty({row.size(0), H, first_capacity, d}, DType::f32, row.device());
+  if (length == cache.size(2)) {
+    Tensor larger = Tensor::empty(cache.shape().with(2, 2 * length), DType::f32, cache.device());
+    copy_rows(larger, 0, cache, length);
+    cache = larger;
+  }
+  copy_rows(cache, length, row, 1);
+}
+
+}  // namespace
+
+MultiHeadAttention::MultiHeadAttention(const Scope& scope, Index dim, const AttentionOptions& options,
+                                       const Initialisation& init)
+    : kind(&attention_kind(options.kind)),
+      heads(options.heads),
+      head_size(head_size_of(dim, heads)),
+      floor(options.floor),
+      qkv(scope.sub("qkv"), qkv_weight(scope.sub("qkv"), dim, options.tie_qk_init.value_or(kind->ties_qk), init)),
+      out(scope.sub("out"), dim, dim, init.residual),
+      qk_norm_(options.qk_norm),
+      rope_(options.rope) {
+  check("attention", floor >= 0 && floor <= 1, "the floor of the denominator must be in [0, 1], got ", floor);
+  check("attention", !rope_ || head_size % 2 == 0, "rotary positions turn pairs of channels, but the head size is ",
+        head_size, "; make dim / heads even or choose other positions");
+  const Index n = options.features > 0 ? options.features : head_size;
+  const auto d = float(head_size);
+  const Init frequencies = Init::normal(options.omega_scale / std::sqrt(std::sqrt(d)));
+  if (kind->frequency_sets >= 1) w1 = scope.parameter("w1", {heads, n, head_size}, frequencies, {.kernel = true});
+  if (kind->frequency_sets >= 2) w2 = scope.parameter("w2", {heads, n, head_size}, frequencies, {.kernel = true});
+  if (kind->has_tau)
+    tau = scope.parameter("tau", {heads}, Init::constant(std::log(2 * std::sqrt(d))),
+                          {.kernel = true, .trainable = kind->learns_tau || options.train_tau});
+}
+
+Var MultiHeadAttention::normalise(const Var& packed) const {
+  const Index B = packed.size(0), T = packed.size(1), C = heads * head_size;
+  const Var qk = reshape(slice(packed, 2, 0, 2 * C), {B, T, 2 * heads, head_size});
+  const Var normalised = qk_norm_ == QkNorm::l2 ? l2_normalize(qk) : rms_norm(qk, Var());
+  return concat({reshape(normalised, {B, T, 2 * C}), slice(packed, 2, 2 * C, 3 * C)}, 2);
+}
+
+Var MultiHeadAttention::project(const Var& x, Index position) const {
+  Var y = qkv.forward(x);
+  if (rope_) y = rope(y, heads, position);
+  return qk_norm_ == QkNorm::none ? y : normalise(y);
+}
+
+Var MultiHeadAttention::forward(const Var& x, const AttentionMask& mask) const {
+  const Var projected = project(x);
+  return out.forward(kind->is_linear ? linear_self_attention(projected, heads, feature_map(), mask, floor)
+                                     : softmax_self_attention(projected, heads, mask));
+}
+
+Var MultiHeadAttention::step(const Var& x, AttentionState& state) const {
+  check("decode", !Tape::current(), "decoding gives no gradients; close the tape first");
+  const Index B = x.size(0), C = heads * head_size;
+  check("decode", x.shape() == Shape({B, 1, C}), "one token [B,1,", C, "] at a time, got ", x.shape());
+  const Var projected = project(x, state.length);
+  const auto part = [&](int i) { return slice(projected, 2, i * C, (i + 1) * C).value(); };
+  Tensor y = Tensor::empty({B, 1, C}, DType::f32, x.device());
+  if (kind->is_linear)
+    linear_step(y, part(0), part(1), part(2), state);
+  else
+    softmax_step(y, part(0), part(1), part(2), state);
+  ++state.length;
+  return out.forward(Var(y));
+}
+
+void MultiHeadAttention::linear_step(Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v,
+                                     AttentionState& state) const {
+  const Index B = y.size(0), n = w1.defined() ? w1.size(1) : 0;
+  if (!state.sums.defined()) {
+    const Index M = feature_count(kind->features, n, head_size);
+    state.sums = Tensor::zeros({B, heads, M, head_size + 1}, DType::f32, y.device());
+    state.weight_sum = Tensor::zeros({B, heads}, DType::f32, y.device());
+    state.max = Tensor::full({B, heads}, -std::numeric_limits<float>::infinity(), y.device());
+  }
+  check_batch(state.sums.size(0), B);
+  launch(y.device(), LinearAttentionStep{.out = y.data(),
+                                         .state = state.sums.data(),
+                                         .weight_sum = state.weight_sum.data(),
+                                         .max = state.max.data(),
+                                         .q = q.data(),
+                                         .k = k.data(),
+                                         .v = v.data(),
+                                         .map = {.kind = kind->features,
+                                                 .n = n,
+                                                 .w1 = data_or_null(w1),
+                                                 .w2 = data_or_null(w2),
+                                                 .tau = data_or_null(tau)},
+                                         .B = B,
+                                         .H = heads,
+                                         .d = head_size,
+                                         .dv = head_size,
+                                         .floor = floor});
+}
+
+void MultiHeadAttention::softmax_step(Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v,
+                                      AttentionState& state) const {
+  const Index B = y.size(0);
+  if (state.keys.defined()) check_batch(state.keys.size(0), B);
+  append_row(state.keys, state.length, k, heads, head_size);
+  append_row(state.values, state.length, v, heads, head_size);
+  launch(y.device(), SoftmaxAttentionStep{.out = y.data(),
+                                          .q = q.data(),
+                                          .keys = state.keys.data(),
+                                          .values = state.values.data(),
+                                          .B = B,
+                                          .H = heads,
+                                          .d = head_size,
+                                          .dv = head_size,
+                                          .length = state.length + 1,
+                                          .capacity = state.keys.size(2),
+                                          .scale = 1 / std::sqrt(float(head_size))});
+}
+
+}  // namespace flexformer

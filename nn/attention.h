@@ -1,0 +1,80 @@
+// Multi-head self-attention of any kind, over whole sequences (training) or token by token (decoding). One fused
+// projection makes q, k and v; the attention ops read it in place.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "nn/attention_kinds.h"
+#include "nn/layers.h"
+
+namespace flexformer {
+
+// Normalisation of every head's q and k: none, to length 1, or to a mean square of 1.
+enum class QkNorm { none, l2, rms };
+QkNorm qk_norm_from(const std::string& name);  // throws Error for any other name
+
+struct AttentionOptions {
+  std::string kind = "flexformer_n";  // a name from attention_kinds()
+  Index heads = 4;
+  Index features = 0;        // n, frequencies per head; 0: the head size
+  float floor = -1;          // of the denominator, relative to the sum of key weights; negative: the kind's own
+  float omega_scale = 0.5f;  // frequencies start as omega_scale * N(0, I / sqrt(head size)); 1 is the paper's
+  bool train_tau = false;    // also in kinds where tau is fixed
+  std::optional<bool> tie_qk_init = {};  // W_k starts as a copy of W_q; unset: the kind's own
+  QkNorm qk_norm = QkNorm::none;
+  bool rope = false;  // rotary positions; needs an even head size
+};
+
+// Starts of a transformer's matrices by their part in it.
+struct Initialisation {
+  Init query_key, value, matrix, residual, embedding;
+
+  // GPT-2's: N(0, 0.02^2), and 1/sqrt(2 layers) of that for the 2 layers' maps into the residual stream, so that the
+  // stream's size does not grow with depth; but 1/sqrt(dim) for W_q and W_k, which lets attention pick from the start.
+  static Initialisation gpt(Index dim, Index layers);
+  // Xavier for all matrices, the usual choice for small encoders; W_q, W_k and W_v are three matrices [dim, dim] here,
+  // so theirs is a deviation of 1/sqrt(dim) too. Embeddings N(0, 0.02^2).
+  static Initialisation xavier();
+};
+
+// What one layer remembers of the tokens decoded so far. A linear kind's size does not depend on how many they were.
+struct AttentionState {
+  Tensor sums, weight_sum, max;  // linear kinds: [B,H,M,d+1] [B,H] [B,H], see LinearAttentionStep
+  Tensor keys, values;           // softmax: [B,H,capacity,d] each, the first `length` rows filled
+  Index length = 0;              // tokens taken in
+
+  Index bytes() const;
+};
+
+class MultiHeadAttention {
+ public:
+  // Throws Error if the heads do not divide dim, or the kind is unknown.
+  MultiHeadAttention(const Scope& scope, Index dim, const AttentionOptions& options, const Initialisation& init);
+
+  // x [B,T,C] -> [B,T,C]
+  Var forward(const Var& x, const AttentionMask& mask) const;
+  // One more token of causal attention, x [B,1,C] -> [B,1,C]: what forward() gives at that position. The first token
+  // sets the state's batch size. Gives no gradients.
+  Var step(const Var& x, AttentionState& state) const;
+
+  // The projection [B,T,3C] = q | k | v as the kernel sees it: rotated and normalised where that is asked for. The
+  // first token stands at `position`.
+  Var project(const Var& x, Index position = 0) const;
+  FeatureMapVars feature_map() const { return {kind->features, w1, w2, tau}; }  // of a linear kind
+
+  const AttentionKind* kind;
+  Index heads, head_size;
+  float floor;
+  Linear qkv, out;
+  Var w1, w2, tau;  // [H,n,d] [H,n,d] [H]; undefined where the kind has none
+
+ private:
+  Var normalise(const Var& packed) const;
+  void linear_step(Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state) const;
+  void softmax_step(Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state) const;
+
+  QkNorm qk_norm_;
+  bool rope_;
+};
+
+}  // namespace flexformer

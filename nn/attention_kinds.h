@@ -1,0 +1,29 @@
+// THE list of kinds of attention. Models, trainers, the command line, distillation and benchmarks take all they need to
+// know about a kind from its row; a new linear kind is a feature map and a row.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "tensor/kernels.h"
+
+namespace flexformer {
+
+struct AttentionKind {
+  const char* name;
+  bool is_linear;        // time linear in the length (a feature map) or quadratic (softmax)
+  FeatureKind features;  // the feature map of a linear kind
+  int frequency_sets;    // 2: has w1 and w2; 1: w1; 0: none
+  bool has_tau;          // keys weigh exp(|k|^2 exp(-tau))
+  bool learns_tau;       // otherwise tau stays at its start unless AttentionOptions::train_tau
+  bool ties_qk;          // W_k starts as a copy of W_q
+  // Defaults of AttentionOptions::floor. Trigonometric kernels can cancel out, and language models train best with a
+  // generous floor; positive kernels only need to be kept from dividing by 0.
+  float language_floor, classifier_floor;
+};
+
+const std::vector<AttentionKind>& attention_kinds();
+// Throws Error, listing the names, if there is no such kind.
+const AttentionKind& attention_kind(const std::string& name);
+std::vector<std::string> attention_kind_names();
+
+}  // namespace flexformer

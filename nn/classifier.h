@@ -1,0 +1,53 @@
+// Encoder classifier: embedding, transformer in which every token sees every other, pooling, output layer. Token 0 is
+// padding: nobody attends to it and it is not pooled, so a text's result does not depend on what it is batched with.
+#pragma once
+#include <string>
+
+#include "nn/input_embedding.h"
+#include "nn/transformer.h"
+
+namespace flexformer {
+
+// What stands for a text: the mean of its tokens, or the first one.
+enum class Pool { mean, cls };
+Pool pool_from(const std::string& name);  // throws Error for any other name
+
+struct ClassifierOptions {
+  TransformerOptions transformer = {};
+  Index vocabulary = 0, classes = 2;
+  Index max_length = 512;  // rows of the learned position table
+  Position position = Position::learned;
+  bool sinusoidal_start = false;  // of learned positions, see InputOptions
+  Pool pool = Pool::mean;
+  bool two_tower = false;    // compares two texts, encoded by the same weights
+  bool xavier_start = true;  // of all matrices; else as in language models
+};
+
+class Classifier {
+ public:
+  static constexpr std::int32_t padding = 0;
+
+  Classifier(const ClassifierOptions& options, Random& random);
+  Classifier(const Classifier&) = delete;  // a copy would share its weights
+  Classifier& operator=(const Classifier&) = delete;
+
+  // ids i32 [B,T], padded with zeros at the end -> logits [B,classes]. A text of padding alone is encoded as zeros.
+  Var forward(const Tensor& ids, const Pass& pass = {}) const;
+  // The two-tower model: u and v are the texts' encodings, the output layer sees [u, v, |u - v|, u v].
+  Var forward(const Tensor& ids_a, const Tensor& ids_b, const Pass& pass = {}) const;
+  // The pooled encoding [B,C].
+  Var encode(const Tensor& ids, const Pass& pass = {}) const;
+
+  const Parameters& parameters() const { return parameters_; }
+  const ClassifierOptions& options() const { return options_; }
+  const Transformer& transformer() const { return transformer_; }
+
+ private:
+  ClassifierOptions options_;
+  Parameters parameters_;
+  InputEmbedding input_;
+  Transformer transformer_;
+  Linear head_;
+};
+
+}  // namespace flexformer

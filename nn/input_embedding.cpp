@@ -1,0 +1,60 @@
+// Token and position embedding.
+#include "nn/input_embedding.h"
+
+#include <cmath>
+
+namespace flexformer {
+namespace {
+// Of sinusoids: as large as the token embeddings' start, so that neither drowns the other.
+constexpr float position_rms = 0.02f;
+}  // namespace
+
+Position position_from(const std::string& name) {
+  if (name == "learned") return Position::learned;
+  if (name == "sinusoidal") return Position::sinusoidal;
+  if (name == "rope") return Position::rope;
+  if (name == "none") return Position::none;
+  fail("there are no positions called '", name, "'; there are learned, sinusoidal, rope, none");
+}
+
+Tensor sinusoids(Index first, Index count, Index dim, float rms) {
+  Tensor table = Tensor::empty({count, dim});
+  const Index half = (dim + 1) / 2;
+  const double amplitude = rms * std::sqrt(2.0);
+  for (Index t = 0; t < count; ++t)
+    for (Index c = 0; c < dim; ++c) {
+      const double angle = double(first + t) * std::pow(10000.0, -double(c % half) / double(half));
+      table.data()[t * dim + c] = float(amplitude * (c < half ? std::sin(angle) : std::cos(angle)));
+    }
+  return table;
+}
+
+InputEmbedding::InputEmbedding(const Scope& scope, Index dim, const InputOptions& options, const Initialisation& init)
+    : token(scope.sub("token").parameter("weight", {options.vocabulary, dim}, init.embedding, {.decay = true})),
+      options_(options) {
+  if (options.position != Position::learned) return;
+  const Shape shape = {options.block, dim};
+  Tensor start = scope.sub("position").draw(shape, init.embedding);
+  if (options.sinusoidal_start) start = sinusoids(0, options.block, dim, position_rms);
+  position = scope.sub("position").parameter("weight", start, {.decay = true});
+}
+
+Var InputEmbedding::positions(Index first, Index count) const {
+  if (options_.position == Position::sinusoidal) return Var(sinusoids(first, count, token.size(1), position_rms));
+  const Index rows = position.size(0);
+  check("positions", first + count <= rows, "a sequence of ", first + count, " tokens, but the position table has ",
+        rows,
+        " rows; shorten it, or train with a longer context (train.block, data.max_length) or another "
+        "model.position (rope, sinusoidal, none)");
+  return slice(position, 0, first, first + count);
+}
+
+Var InputEmbedding::forward(const Tensor& ids, Index first, const Pass& pass) const {
+  check("model", ids.rank() == 2, "token numbers must be [batch, time], got ", ids.shape());
+  Var h = embedding(token, ids, options_.padding);
+  if (options_.position == Position::learned || options_.position == Position::sinusoidal)
+    h = h + positions(first, ids.size(1));
+  return dropout(h, options_.dropout, pass);
+}
+
+}  // namespace flexformer

@@ -1,0 +1,55 @@
+// The language model; its members are built in the order of parameters().
+#include "nn/language_model.h"
+
+namespace flexformer {
+namespace {
+
+LanguageModelOptions resolved(LanguageModelOptions options) {
+  AttentionOptions& attention = options.transformer.attention;
+  if (attention.floor < 0) attention.floor = attention_kind(attention.kind).language_floor;
+  attention.rope = options.position == Position::rope;
+  return options;
+}
+
+Initialisation start_of(const LanguageModelOptions& options) {
+  return Initialisation::gpt(options.transformer.dim, options.transformer.layers);
+}
+
+InputOptions input_of(const LanguageModelOptions& options) {
+  return {.vocabulary = options.vocabulary,
+          .block = options.block,
+          .position = options.position,
+          .sinusoidal_start = options.sinusoidal_start,
+          .dropout = options.transformer.dropout};
+}
+
+Linear make_head(const Scope& scope, const LanguageModelOptions& options, const Var& token) {
+  if (options.tie) return Linear(scope, token);
+  return Linear(scope, options.transformer.dim, options.vocabulary, start_of(options).matrix);
+}
+
+}  // namespace
+
+LanguageModel::LanguageModel(const LanguageModelOptions& options, Random& random)
+    : options_(resolved(options)),
+      input_(Scope(parameters_, random), options.transformer.dim, input_of(options), start_of(options)),
+      transformer_(Scope(parameters_, random), options_.transformer, start_of(options)),
+      head_(make_head(Scope(parameters_, random).sub("head"), options, input_.token)) {}
+
+Var LanguageModel::forward(const Tensor& ids, const Pass& pass) const {
+  return head_.forward(transformer_.forward(input_.forward(ids, 0, pass), {.causal = true, .key_mask = {}}, pass));
+}
+
+Var LanguageModel::loss(const Tensor& ids, const Tensor& targets, const Pass& pass,
+                        const CrossEntropyOptions& options) const {
+  return cross_entropy(forward(ids, pass), targets, options);
+}
+
+Tensor LanguageModel::step(const Tensor& ids, DecodeState& state) const {
+  check("decode", ids.rank() == 1, "one token number per sequence [batch], got ", ids.shape());
+  const Index B = ids.size(0);
+  const Var h = input_.forward(ids.reshape({B, 1}), state.length(), {});
+  return head_.forward(transformer_.step(h, state)).value().reshape({B, options_.vocabulary});
+}
+
+}  // namespace flexformer

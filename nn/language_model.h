@@ -1,0 +1,44 @@
+// Decoder language model: embedding, causal transformer, output layer. The same weights answer for whole sequences
+// (forward) and token by token in constant time per token (step; with softmax attention the time grows).
+#pragma once
+#include "nn/input_embedding.h"
+#include "nn/transformer.h"
+
+namespace flexformer {
+
+struct LanguageModelOptions {
+  TransformerOptions transformer = {};
+  Index vocabulary = 256;
+  Index block = 128;  // context length that the model is trained for
+  Position position = Position::learned;
+  bool sinusoidal_start = true;  // of learned positions, see InputOptions
+  bool tie = false;              // the output layer's matrix is the token embedding
+};
+
+class LanguageModel {
+ public:
+  LanguageModel(const LanguageModelOptions& options, Random& random);
+  LanguageModel(const LanguageModel&) = delete;  // a copy would share its weights
+  LanguageModel& operator=(const LanguageModel&) = delete;
+
+  // Logits of the next token at every position: ids i32 [B,T] -> [B,T,V]. Those at t depend on ids 0 .. t alone.
+  Var forward(const Tensor& ids, const Pass& pass = {}) const;
+  // Mean cross-entropy in nats, targets i32 [B,T]; targets of -100 do not count.
+  Var loss(const Tensor& ids, const Tensor& targets, const Pass& pass, const CrossEntropyOptions& options = {}) const;
+  // Takes in one token per sequence, ids i32 [B], and gives the logits [B,V] of the next. A default DecodeState starts
+  // new sequences. Without dropout; must not run under an open tape.
+  Tensor step(const Tensor& ids, DecodeState& state) const;
+
+  const Parameters& parameters() const { return parameters_; }
+  const LanguageModelOptions& options() const { return options_; }
+  const Transformer& transformer() const { return transformer_; }
+
+ private:
+  LanguageModelOptions options_;
+  Parameters parameters_;
+  InputEmbedding input_;
+  Transformer transformer_;
+  Linear head_;
+};
+
+}  // namespace flexformer

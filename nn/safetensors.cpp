@@ -1,0 +1,313 @@
+// Reading goes in two passes: first the header is checked as a whole (names, types, shapes, and ranges that cover the
+// elements without gap or overlap), then the tensors are made.
+#include "nn/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+namespace flexformer {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "elements are stored as they lie in memory");
+
+using Json = nlohmann::ordered_json;
+constexpr const char* metadata_key = "__metadata__";
+constexpr const char* checksum_key = "checksum";
+constexpr std::size_t length_bytes = 8;
+
+// FNV-1a, 64 bit.
+class Checksum {
+ public:
+  void add(std::string_view bytes) {
+    for (const char c : bytes) h_ = (h_ ^ std::uint8_t(c)) * 0x100000001b3;
+  }
+  std::string hex() const {
+    std::string digits(16, '0');
+    char shortest[16];
+    const char* end = std::to_chars(shortest, shortest + 16, h_, 16).ptr;
+    std::copy(static_cast<const char*>(shortest), end, digits.end() - (end - shortest));
+    return digits;
+  }
+
+ private:
+  std::uint64_t h_ = 0xcbf29ce484222325;
+};
+
+std::string_view elements(const NamedTensor& item) {
+  const Tensor& x = item.tensor;
+  check("safetensors", x.dtype() != DType::bf16, "'", item.name, "' is bf16; only f32 and i32 can be written");
+  const void* p = x.dtype() == DType::f32 ? static_cast<const void*>(x.data()) : x.ints();
+  return {static_cast<const char*>(p), std::size_t(x.numel() * size_of(x.dtype()))};
+}
+
+// Blanks at its end make the elements start at a multiple of 8.
+std::string header_of(const SafetensorsFile& file, const std::string& sum) {
+  Json header;
+  header[metadata_key] = file.metadata;
+  header[metadata_key][checksum_key] = sum;
+  std::size_t begin = 0;
+  for (const NamedTensor& item : file.tensors) {
+    check("safetensors", !header.contains(item.name), "there are two tensors called '", item.name, "'");
+    Json shape = Json::array();
+    for (int i = 0; i < item.tensor.rank(); ++i) shape.push_back(item.tensor.size(i));
+    const std::size_t end = begin + elements(item).size();
+    header[item.name] = {
+        {"dtype", item.tensor.dtype() == DType::f32 ? "F32" : "I32"}, {"shape", shape}, {"data_offsets", {begin, end}}};
+    begin = end;
+  }
+  try {
+    std::string out = header.dump();
+    out.resize((out.size() + 7) / 8 * 8, ' ');
+    return out;
+  } catch (const Json::exception&) {
+    fail("safetensors: a name or a metadata value is not UTF-8");
+  }
+}
+
+}  // namespace
+
+std::string write_safetensors(const SafetensorsFile& file) {
+  Checksum sum;
+  std::size_t size = 0;
+  for (const NamedTensor& item : file.tensors) {
+    sum.add(elements(item));
+    size += elements(item).size();
+  }
+  const std::string header = header_of(file, sum.hex());
+  const std::uint64_t length = header.size();
+  std::string bytes(length_bytes, '\0');
+  std::memcpy(bytes.data(), &length, length_bytes);
+  bytes.reserve(length_bytes + header.size() + size);
+  bytes += header;
+  for (const NamedTensor& item : file.tensors) bytes += elements(item);
+  return bytes;
+}
+
+namespace {
+
+float from_bf16(std::uint16_t x) { return std::bit_cast<float>(std::uint32_t(x) << 16); }
+
+float from_f16(std::uint16_t x) {
+  const int exponent = (x >> 10) & 31, fraction = x & 1023;
+  float magnitude;
+  if (exponent == 31)
+    magnitude = fraction ? std::nanf("") : HUGE_VALF;
+  else
+    magnitude = std::ldexp(float(exponent ? fraction + 1024 : fraction), std::max(exponent, 1) - 25);
+  return x & 0x8000 ? -magnitude : magnitude;
+}
+
+struct StoredType {
+  const char* name;
+  std::size_t size;
+  DType dtype;                    // in memory
+  float (*widen)(std::uint16_t);  // of 16-bit types
+};
+constexpr StoredType stored_types[] = {
+    {"F32", 4, DType::f32, nullptr},
+    {"I32", 4, DType::i32, nullptr},
+    {"BF16", 2, DType::f32, from_bf16},
+    {"F16", 2, DType::f32, from_f16},
+};
+
+class Reader {
+ public:
+  Reader(std::string_view bytes, const std::string& source) : bytes_(bytes), source_(source) {}
+
+  SafetensorsFile read() {
+    const Json header = parse_header();
+    SafetensorsFile file;
+    for (const auto& [name, value] : header.items()) {
+      if (name == metadata_key)
+        read_metadata(value, file);
+      else
+        entries_.push_back(entry(name, value));
+    }
+    verify_ranges();
+    verify_checksum(file);
+    for (const Entry& e : entries_) file.tensors.push_back({e.name, tensor(e)});
+    return file;
+  }
+
+ private:
+  struct Entry {
+    std::string name;
+    const StoredType* type;
+    Shape shape;
+    std::size_t begin, end;
+  };
+
+  template <class... Parts> [[noreturn]] void damaged(const Parts&... parts) const {
+    fail(source_, ": not a sound safetensors file: ", parts...);
+  }
+
+  Json parse_header() {
+    if (bytes_.size() < length_bytes) damaged("it has ", bytes_.size(), " bytes, too few for a header");
+    std::uint64_t length;
+    std::memcpy(&length, bytes_.data(), length_bytes);
+    if (length == 0 || length > bytes_.size() - length_bytes)
+      damaged("its header claims ", length, " bytes of a file of ", bytes_.size());
+    payload_ = bytes_.substr(length_bytes + length);
+    const std::string_view header = bytes_.substr(length_bytes, length);
+    std::vector<std::set<std::string>> names;  // of the objects that are open
+    const auto refuse_repeats = [&](int, Json::parse_event_t event, Json& value) {
+      if (event == Json::parse_event_t::object_start) names.emplace_back();
+      if (event == Json::parse_event_t::object_end) names.pop_back();
+      if (event == Json::parse_event_t::key && !names.back().insert(value.get<std::string>()).second)
+        damaged("the name '", value.get<std::string>(), "' comes twice");
+      return true;
+    };
+    try {
+      Json json = Json::parse(header, refuse_repeats);
+      if (!json.is_object()) damaged("its header is no JSON object");
+      return json;
+    } catch (const Json::exception& error) {
+      damaged("its header is no JSON: ", error.what());
+    }
+  }
+
+  void read_metadata(const Json& value, SafetensorsFile& file) {
+    if (!value.is_object()) damaged(metadata_key, " is no object");
+    for (const auto& [key, text] : value.items()) {
+      if (!text.is_string()) damaged("metadata '", key, "' is no string");
+      file.metadata[key] = text.get<std::string>();
+    }
+  }
+
+  Entry entry(const std::string& name, const Json& value) const {
+    if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
+        !value.contains("data_offsets"))
+      damaged("tensor '", name, "' must have dtype, shape and data_offsets, and nothing else");
+    Entry out{.name = name, .type = stored_type(name, value["dtype"]), .shape = {}, .begin = 0, .end = 0};
+    const std::vector<std::uint64_t> sizes = numbers(name, "shape", value["shape"]);
+    const std::vector<std::uint64_t> range = numbers(name, "data_offsets", value["data_offsets"]);
+    if (range.size() != 2 || range[0] > range[1] || range[1] > payload_.size())
+      damaged("data_offsets of '", name, "' are ", value["data_offsets"].dump(), ", but the file has elements 0 to ",
+              payload_.size());
+    if (sizes.size() > std::size_t(Shape::max_rank))
+      damaged("tensor '", name, "' has ", sizes.size(), " axes; at most ", Shape::max_rank, " can be read");
+    std::uint64_t needed = out.type->size;
+    bool countable = true;
+    for (const std::uint64_t size : sizes)
+      countable = countable && size < (std::uint64_t(1) << 59) && !__builtin_mul_overflow(needed, size, &needed);
+    if (!countable || needed != range[1] - range[0])
+      damaged("tensor '", name, "' of shape ", value["shape"].dump(), " does not fill its ", range[1] - range[0],
+              " bytes");
+    for (const std::uint64_t size : sizes) out.shape.append(Index(size));
+    out.begin = range[0];
+    out.end = range[1];
+    return out;
+  }
+
+  const StoredType* stored_type(const std::string& name, const Json& value) const {
+    for (const StoredType& type : stored_types)
+      if (value == type.name) return &type;
+    damaged("tensor '", name, "' is of type ", value.dump(), "; F32, I32, BF16 and F16 can be read");
+  }
+
+  std::vector<std::uint64_t> numbers(const std::string& name, const char* what, const Json& value) const {
+    std::vector<std::uint64_t> out;
+    if (!value.is_array()) damaged(what, " of '", name, "' is no list");
+    for (const Json& number : value) {
+      if (!number.is_number_unsigned())
+        damaged(what, " of '", name, "' are ", value.dump(), ", not all whole numbers from 0 on");
+      out.push_back(number.get<std::uint64_t>());
+    }
+    return out;
+  }
+
+  // Sorts the entries by place and refuses gaps and overlaps.
+  void verify_ranges() {
+    std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    });
+    std::size_t end = 0;
+    for (const Entry& e : entries_) {
+      if (e.begin != end) damaged("tensor '", e.name, "' begins at ", e.begin, ", but the one before ends at ", end);
+      end = e.end;
+    }
+    if (end != payload_.size()) damaged("its tensors end at ", end, ", its elements at ", payload_.size());
+  }
+
+  void verify_checksum(SafetensorsFile& file) const {
+    const auto stored = file.metadata.find(checksum_key);
+    if (stored == file.metadata.end()) return;
+    Checksum sum;
+    sum.add(payload_);
+    if (stored->second != sum.hex())
+      damaged("its elements have checksum ", sum.hex(), ", not ", stored->second, " as when it was written");
+    file.metadata.erase(stored);
+  }
+
+  Tensor tensor(const Entry& e) const {
+    Tensor out = Tensor::empty(e.shape, e.type->dtype);
+    const char* from = payload_.data() + e.begin;
+    void* to = e.type->dtype == DType::f32 ? static_cast<void*>(out.data()) : out.ints();
+    if (!e.type->widen) {
+      if (e.end > e.begin) std::memcpy(to, from, e.end - e.begin);
+      return out;
+    }
+    for (Index i = 0; i < out.numel(); ++i) {
+      std::uint16_t x;
+      std::memcpy(&x, from + 2 * i, 2);
+      out.data()[i] = e.type->widen(x);
+    }
+    return out;
+  }
+
+  std::string_view bytes_, payload_;
+  std::string source_;
+  std::vector<Entry> entries_;
+};
+
+// "a, b, c and 12 more"
+std::string enumerate(const std::vector<std::string>& items) {
+  constexpr std::size_t most = 8;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(items.size(), most); ++i) out += (i ? ", " : "") + items[i];
+  return items.size() > most ? text(out, " and ", items.size() - most, " more") : out;
+}
+
+std::string describe(const Tensor& x) { return text(name_of(x.dtype()), " ", x.shape()); }
+
+}  // namespace
+
+SafetensorsFile read_safetensors(std::string_view bytes, const std::string& source) {
+  return Reader(bytes, source).read();
+}
+
+void load_tensors(const NamedTensors& targets, const NamedTensors& stored, const std::string& source) {
+  std::map<std::string, const Tensor*> left;
+  for (const NamedTensor& item : stored) left[item.name] = &item.tensor;
+  std::vector<std::string> missing, different, extra;
+  std::vector<const Tensor*> found;
+  for (const NamedTensor& target : targets) {
+    const auto match = left.find(target.name);
+    if (match == left.end()) {
+      missing.push_back(target.name);
+      continue;
+    }
+    const Tensor& tensor = *match->second;
+    if (tensor.shape() != target.tensor.shape() || tensor.dtype() != target.tensor.dtype())
+      different.push_back(text(target.name, " (file ", describe(tensor), ", needed ", describe(target.tensor), ")"));
+    found.push_back(&tensor);
+    left.erase(match);
+  }
+  for (const auto& [name, tensor] : left) extra.push_back(text(name, " ", tensor->shape()));
+  if (!missing.empty() || !different.empty() || !extra.empty())
+    fail(source, " does not fit this model", missing.empty() ? "" : "; missing in the file: ", enumerate(missing),
+         different.empty() ? "" : "; of another shape or type: ", enumerate(different),
+         extra.empty() ? "" : "; in the file only: ", enumerate(extra));
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    Tensor target = targets[i].tensor;
+    target.copy_from(*found[i]);
+  }
+}
+
+}  // namespace flexformer

@@ -1,0 +1,31 @@
+// The safetensors file format: 8 bytes (little-endian) length of a JSON header, the header, the elements.
+//   {"__metadata__": {..strings..}, "NAME": {"dtype": "F32", "shape": [2,3], "data_offsets": [begin, end]}, ...}
+// A file's bytes follow from its contents alone. A file that is read may be damaged or hostile: every number in it is
+// checked against the file's size before it is used.
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "nn/module.h"
+
+namespace flexformer {
+
+struct SafetensorsFile {
+  NamedTensors tensors;                         // in the order of their elements in the file
+  std::map<std::string, std::string> metadata;  // without the checksum
+};
+
+// The bytes of a file: tensors f32 or i32, elements in the order given, and a checksum of the elements in the
+// metadata. Throws Error for a name that comes twice and for text that is not UTF-8.
+std::string write_safetensors(const SafetensorsFile& file);
+
+// Throws Error, starting with `source`, for anything that is not a sound file, and if there is a checksum that does not
+// fit the elements. F16 and BF16 elements become f32.
+SafetensorsFile read_safetensors(std::string_view bytes, const std::string& source);
+
+// Copies `stored` into the memory of `targets`, by name. Throws Error, listing all that is missing, too many or of
+// another shape on either side, before anything is copied.
+void load_tensors(const NamedTensors& targets, const NamedTensors& stored, const std::string& source);
+
+}  // namespace flexformer

@@ -1,0 +1,54 @@
+// Pre-norm blocks (Xiong et al., "On layer normalization in the transformer architecture", 2020).
+#include "nn/transformer.h"
+
+namespace flexformer {
+
+Index DecodeState::bytes() const {
+  Index n = 0;
+  for (const AttentionState& layer : layers) n += layer.bytes();
+  return n;
+}
+
+Block::Block(const Scope& scope, const TransformerOptions& options, const Initialisation& init)
+    : norm1(scope.sub("norm1"), options.dim),
+      attention(scope.sub("attn"), options.dim, options.attention, init),
+      norm2(scope.sub("norm2"), options.dim),
+      mlp(scope.sub("mlp"), options.dim, options.ffn > 0 ? options.ffn : 4 * options.dim, init.matrix, init.residual),
+      dropout_(options.dropout) {}
+
+Var Block::forward(const Var& x, const AttentionMask& mask, const Pass& pass) const {
+  const Var h = x + dropout(attention.forward(norm1.forward(x), mask), dropout_, pass);
+  return h + dropout(mlp.forward(norm2.forward(h)), dropout_, pass);
+}
+
+Var Block::step(const Var& x, AttentionState& state) const {
+  const Var h = x + attention.step(norm1.forward(x), state);
+  return h + mlp.forward(norm2.forward(h));
+}
+
+std::vector<Block> Transformer::make_blocks(const Scope& scope, const TransformerOptions& options,
+                                            const Initialisation& init) {
+  std::vector<Block> blocks;
+  for (Index i = 0; i < options.layers; ++i) blocks.emplace_back(scope.sub(text("blocks.", i)), options, init);
+  return blocks;
+}
+
+Transformer::Transformer(const Scope& scope, const TransformerOptions& options, const Initialisation& init)
+    : blocks(make_blocks(scope, options, init)), norm(scope.sub("norm"), options.dim) {}
+
+Var Transformer::forward(const Var& x, const AttentionMask& mask, const Pass& pass) const {
+  Var h = x;
+  for (const Block& block : blocks) h = block.forward(h, mask, pass);
+  return norm.forward(h);
+}
+
+Var Transformer::step(const Var& x, DecodeState& state) const {
+  if (state.layers.empty()) state.layers.resize(blocks.size());
+  check("decode", state.layers.size() == blocks.size(), "the state has ", state.layers.size(), " layers, the model ",
+        blocks.size());
+  Var h = x;
+  for (std::size_t i = 0; i < blocks.size(); ++i) h = blocks[i].step(h, state.layers[i]);
+  return norm.forward(h);
+}
+
+}  // namespace flexformer

@@ -1,0 +1,292 @@
+// Linear attention, forward: math.md "Linear attention". The causal form walks over chunks; within a chunk all pairs
+// are weighed directly, what came before is one state S = sum_j w_j phi(k_j) v_j^T, z = sum_j w_j phi(k_j) and
+// c = sum_j w_j, in units of exp(largest log-weight so far). The full form has one state for all queries.
+#include "tensor/cpu_linear_attention.h"
+
+#include <cmath>
+
+#include "tensor/cpu_gemm.h"
+
+namespace flexformer::cpu {
+
+namespace {
+
+// In double precision: the result is the exponent of a weight. Eight sums at a time make one vector.
+double squared_norm(const float* x, Index n) {
+  double sums[8] = {}, total = 0;
+  Index i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int l = 0; l < 8; ++l) sums[l] += double(x[i + l]) * double(x[i + l]);
+  for (; i < n; ++i) total += double(x[i]) * double(x[i]);
+  for (double sum : sums) total += sum;
+  return total;
+}
+
+}  // namespace
+
+float log_weights(const LogWeights& lw, const HeadsIn& k, const std::int32_t* key_mask, const float* tau, Index b,
+                  Index h, Index N, Index d) {
+  const double factor = tau ? std::exp(-double(tau[h])) : 0.0;
+  float most = -HUGE_VALF;
+  for (Index j = 0; j < N; ++j) {
+    lw.low[j] = 0;
+    if (key_mask && key_mask[b * N + j] == 0) {
+      lw.high[j] = -HUGE_VALF;
+      continue;
+    }
+    const double exact = tau ? std::min(squared_norm(row_of(k, b, h, j), d) * factor, 3e38) : 0.0;
+    lw.high[j] = float(exact);
+    lw.low[j] = float(std::clamp(exact - double(lw.high[j]), -1.0, 1.0));
+    most = std::max(most, lw.high[j]);
+  }
+  return most;
+}
+
+void centre_values(float* centre, float* w, const LogWeights& lw, const HeadsIn& v, Index b, Index h, Index N, Index dv,
+                   float max) {
+  float total = 0;
+  std::fill_n(centre, dv, 0.0f);
+  for (Index first = 0; first < N; first += kChunk) {
+    const Index rows = std::min(kChunk, N - first);
+    weights_below(w, lw.high + first, lw.low + first, max, rows);
+    for (Index j = 0; j < rows; ++j) total += w[j];
+    small_product(centre, dv, {w, rows, 1}, row_of(v, b, h, first), v.row, 1, dv, rows, true);
+  }
+  if (total > 0) scale_row(centre, centre, 1.0f / total, dv);
+}
+
+namespace {
+
+struct Work {
+  Work(Scratch& s, const FeatureMap& map, const AttentionSize& size)
+      : phi(s, map, size.d, kChunk),
+        lw{s.take(size.Nk), s.take(size.Nk)},
+        fq(s.take(kChunk * phi.count())),
+        fk(s.take(kChunk * phi.count())),
+        fq_transposed(s.take(kChunk * phi.count())),
+        pairs(s.take(kChunk * kChunk)),
+        v(s.take(kChunk * size.dv)),
+        out(s.take(kChunk * size.dv)),
+        w(s.take(kChunk)),
+        max(s.take(kChunk)),
+        kept(s.take(kChunk)),
+        den(s.take(kChunk)),
+        sw(s.take(kChunk)),
+        S(s.take(phi.count() * size.dv)),
+        z(s.take(phi.count())),
+        centre(s.take(size.dv)) {}
+  TileFeatures phi;
+  LogWeights lw;
+  float *fq, *fk, *fq_transposed;    // [kChunk,M] [kChunk,M] [M,kChunk]
+  float* pairs;                      // [kChunk,kChunk] w_ij k_ij, a row for each key
+  float *v, *out;                    // [kChunk,dv] weighed values; numerators, then outputs
+  float *w, *max, *kept, *den, *sw;  // [kChunk] w_j; m_i; exp(Mx - m_i); den_i; sw_i
+  float *S, *z;                      // [M,dv] [M]
+  float* centre;                     // [dv] what is taken off every value
+  float c = 0, Mx = -HUGE_VALF;
+
+  void start(Index h, Index dv) {
+    phi.set_head(h);
+    std::fill_n(S, phi.count() * dv, 0.0f);
+    std::fill_n(z, phi.count(), 0.0f);
+    std::fill_n(centre, dv, 0.0f);
+    c = 0;
+    Mx = -HUGE_VALF;
+  }
+
+  // Takes a chunk's keys, their features in fk, into the state, whose unit becomes exp(new_max).
+  void take_in(const float* values, Index v_row, Index first, Index rows, float new_max, Index dv) {
+    const Index M = phi.count();
+    const float left = remaining(Mx, new_max);
+    if (left != 1.0f) {
+      scale_row(S, S, left, M * dv);
+      scale_row(z, z, left, M);
+      c *= left;
+    }
+    Mx = new_max;
+    weights_below(w, lw.high + first, lw.low + first, new_max, rows);
+    for (Index j = 0; j < rows; ++j) {
+      for (Index x = 0; x < dv; x += kLanes) {
+        const Vec value = load_up_to(values + j * v_row + x, dv - x) - load_up_to(centre + x, dv - x);
+        store_up_to(v + j * dv + x, w[j] * value, dv - x);
+      }
+      c += w[j];
+    }
+    small_product(S, dv, {fk, 1, M}, v, dv, M, dv, rows, true);
+    small_product(z, M, {w, rows, 1}, fk, M, 1, M, rows, true);
+  }
+
+  // pairs = weights o k_ij, and their column sums in den and those of the weights in sw. Column i is query i.
+  void weigh_pairs(Index first, Index rows, bool weighted) {
+    for (Index i = 0; i < rows; i += kLanes) {
+      const Vec base = base_of(load(max + i));
+      const VecInt query = lanes_from(i);
+      Vec den_sum{}, sw_sum{};
+      for (Index j = 0; j < std::min(rows, i + kLanes); ++j) {
+        const float high = lw.high[first + j];
+        Vec weight = weighted ? exp((high - base) + lw.low[first + j]) : splat(high == 0.0f ? 1.0f : 0.0f);
+        if (j > i) weight = select(query >= splat_int(std::int32_t(j)), weight, Vec{});
+        float* pair = pairs + j * kChunk + i;
+        const Vec product = select(weight == 0.0f, Vec{}, load(pair) * weight);
+        store(pair, product);
+        den_sum += product;
+        sw_sum += weight;
+      }
+      for (Index j = i + kLanes; j < std::min(rows, (i / kStrip + 1) * kStrip); ++j)
+        store(pairs + j * kChunk + i, Vec{});
+      store(den + i, den_sum);
+      store(sw + i, sw_sum);
+    }
+  }
+};
+
+// out = num / D, and what the backward pass needs, for queries first .. first+rows of one head.
+void finish(Work& work, const LinearAttentionFwd& k, Index b, Index h, Index first, Index rows) {
+  const Index dv = k.size.dv, at = (b * k.size.H + h) * k.size.Nq + first;
+  for (Index i = 0; i < rows; ++i) {
+    const float least = k.floor * work.sw[i];
+    const bool above = work.sw[i] > 0 && (k.floor == 0.0f || work.den[i] > least);
+    const float D = above ? work.den[i] : least;
+    k.running_max[at + i] = k.map.tau ? work.max[i] : 0.0f;
+    k.denominator[at + i] = D;
+    k.unfloored[at + i] = above ? 1.0f : 0.0f;
+    float* out = work.out + i * dv;
+    const float of_centre = work.den[i] / D;
+    for (Index c = 0; c < dv; c += kLanes) {
+      const Vec centre = load_up_to(work.centre + c, dv - c), num = load_up_to(out + c, dv - c);
+      store_up_to(out + c, work.sw[i] > 0 ? num / D + of_centre * centre : Vec{}, dv - c);
+    }
+  }
+  store_rows(k.out, b, h, first, work.out, rows, dv);
+}
+
+void causal_chunk(Work& work, const LinearAttentionFwd& k, Index b, Index h, Index first, Index rows) {
+  const Index M = work.phi.count(), dv = k.size.dv;
+  const float* v = row_of(k.v, b, h, first);
+  work.phi.forward(work.fq, nullptr, row_of(k.q, b, h, first), k.q.row, rows);
+  work.phi.forward(work.fk, nullptr, row_of(k.k, b, h, first), k.k.row, rows);
+  transpose_tile(work.fq_transposed, kChunk, work.fq, M, rows, M);
+
+  float running = work.Mx;
+  for (Index i = 0; i < kChunk; ++i) {
+    if (i < rows) running = std::max(running, work.lw.high[first + i]);
+    work.max[i] = running;
+  }
+  for (Index i = 0; i < kChunk; i += kLanes) {
+    const Vec max = load(work.max + i);
+    store(work.kept + i, exp(work.Mx - base_of(max)));
+  }
+  for (Index j = 0; j < rows; j += kStrip)
+    small_product(work.pairs + j * kChunk + j, kChunk, {work.fk + j * M, M, 1}, work.fq_transposed + j, kChunk,
+                  std::min(kStrip, rows - j), rows - j, M, false);
+  work.weigh_pairs(first, rows, k.map.tau);
+
+  // What came before the chunk, then the chunk's own keys.
+  small_product(work.out, dv, {work.fq, M, 1}, work.S, dv, rows, dv, M, false);
+  small_product(work.w, kChunk, {work.z, M, 1}, work.fq_transposed, kChunk, 1, rows, M, false);
+  for (Index i = 0; i < rows; ++i) {
+    scale_row(work.out + i * dv, work.out + i * dv, work.kept[i], dv);
+    work.den[i] += work.kept[i] * work.w[i];
+    work.sw[i] += work.kept[i] * work.c;
+  }
+  for (Index i = 0; i < rows; i += kStrip)
+    small_product(work.out + i * dv, dv, {work.pairs + i, 1, kChunk}, v, k.v.row, std::min(kStrip, rows - i), dv,
+                  std::min(rows, i + kStrip), true);
+  finish(work, k, b, h, first, rows);
+  work.take_in(v, k.v.row, first, rows, running, dv);
+}
+
+void full_head(Work& work, const LinearAttentionFwd& k, Index b, Index h, float max) {
+  const auto [B, H, Nq, Nk, d, dv] = k.size;
+  const Index M = work.phi.count();
+  centre_values(work.centre, work.w, work.lw, k.v, b, h, Nk, dv, max);
+  for (Index j = 0; j < Nk; j += kChunk) {
+    const Index rows = std::min(kChunk, Nk - j);
+    work.phi.forward(work.fk, nullptr, row_of(k.k, b, h, j), k.k.row, rows);
+    work.take_in(row_of(k.v, b, h, j), k.v.row, j, rows, max, dv);
+  }
+  for (Index i = 0; i < Nq; i += kChunk) {
+    const Index rows = std::min(kChunk, Nq - i);
+    work.phi.forward(work.fq, nullptr, row_of(k.q, b, h, i), k.q.row, rows);
+    small_product(work.out, dv, {work.fq, M, 1}, work.S, dv, rows, dv, M, false);
+    for (Index r = 0; r < rows; ++r) {
+      work.den[r] = dot(work.fq + r * M, work.z, M);
+      work.sw[r] = work.c;
+      work.max[r] = max;
+    }
+    finish(work, k, b, h, i, rows);
+  }
+}
+
+}  // namespace
+
+void run(const LinearAttentionFwd& k) {
+  const Index heads = k.size.B * k.size.H, N = k.size.Nk;
+  PerThread<Work> works(heads, k.map, k.size);
+  parallel_for(heads, 1, [&](Index head, Index) {
+    Work& work = works.mine();
+    const Index b = head / k.size.H, h = head % k.size.H;
+    work.start(h, k.size.dv);
+    const float max = log_weights(work.lw, k.k, k.key_mask, k.map.tau, b, h, N, k.size.d);
+    if (!k.causal) return full_head(work, k, b, h, max);
+    for (Index i = 0; i < N; i += kChunk) causal_chunk(work, k, b, h, i, std::min(kChunk, N - i));
+  });
+}
+
+namespace {
+
+struct StepWork {
+  StepWork(Scratch& s, const FeatureMap& map, Index d)
+      : fq(s.take(feature_count(map.kind, map.n, d))),
+        fk(s.take(feature_count(map.kind, map.n, d))),
+        p(s.take(projection_count(map.kind, map.n))) {}
+  float *fq, *fk, *p;
+};
+
+// state = kept * state + fk [v, 1] (fk already weighed); out = fq^T state without its last column, which is returned.
+float step_state(float* state, float* out, const float* fq, const float* fk, const float* v, float kept, Index M,
+                 Index dv) {
+  float den = 0;
+  std::fill_n(out, dv, 0.0f);
+  for (Index m = 0; m < M; ++m, state += dv + 1) {
+    for (Index c = 0; c < dv; c += kLanes) {
+      const Vec s = kept * load_up_to(state + c, dv - c) + fk[m] * load_up_to(v + c, dv - c);
+      store_up_to(state + c, s, dv - c);
+      store_up_to(out + c, load_up_to(out + c, dv - c) + fq[m] * s, dv - c);
+    }
+    state[dv] = kept * state[dv] + fk[m];
+    den += fq[m] * state[dv];
+  }
+  return den;
+}
+
+}  // namespace
+
+void run(const LinearAttentionStep& k) {
+  const Index M = feature_count(k.map.kind, k.map.n, k.d), heads = k.B * k.H;
+  PerThread<StepWork> works(heads, k.map, k.d);
+  parallel_for(heads, grain_for(M * (k.d + k.dv)), [&](Index begin, Index end) {
+    StepWork& work = works.mine();
+    for (Index head = begin; head < end; ++head) {
+      const Index h = head % k.H;
+      const float* key = k.k + head * k.d;
+      feature_row(work.fk, work.p, k.map, h, key, k.d);
+      feature_row(work.fq, work.p, k.map, h, k.q + head * k.d, k.d);
+      const double lw = k.map.tau ? std::min(squared_norm(key, k.d) * std::exp(-double(k.map.tau[h])), 3e38) : 0.0;
+      const float before = k.max[head], now = std::max(before, float(lw));
+      const float kept = remaining(before, now);
+      const float w = float(std::exp(std::min(lw - double(now), 1.0)));
+      scale_row(work.fk, work.fk, w, M);
+      float* out = k.out + head * k.dv;
+      const float den =
+          step_state(k.state + head * M * (k.dv + 1), out, work.fq, work.fk, k.v + head * k.dv, kept, M, k.dv);
+      const float sw = kept * k.weight_sum[head] + w, least = k.floor * sw;
+      k.weight_sum[head] = sw;
+      k.max[head] = now;
+      const float D = k.floor == 0.0f || den > least ? den : least;
+      for (Index c = 0; c < k.dv; ++c) out[c] /= D;
+    }
+  });
+}
+
+}  // namespace flexformer::cpu

@@ -1,0 +1,44 @@
+// Optimiser steps, elementwise over a parameter, and the squared norm that clipping needs.
+#include <vector>
+
+#include "tensor/cpu_loops.h"
+
+namespace flexformer::cpu {
+
+void run(const AdamStep& k) {
+  parallel_lanes(k.n, 8, [k](Index i, Index m) {
+    const Vec p = load_up_to(k.p + i, m), g = k.scale * load_up_to(k.g + i, m) + k.l2 * p;
+    const Vec first = k.beta1 * load_up_to(k.m + i, m) + (1 - k.beta1) * g;
+    const Vec second = k.beta2 * load_up_to(k.v + i, m) + (1 - k.beta2) * g * g;
+    const Vec step = (first / k.correction1) / (sqrt(second / k.correction2) + k.eps);
+    store_up_to(k.m + i, first, m);
+    store_up_to(k.v + i, second, m);
+    store_up_to(k.p + i, p * (1 - k.lr * k.decay) - k.lr * step, m);
+  });
+}
+
+void run(const SgdStep& k) {
+  parallel_lanes(k.n, 4, [k](Index i, Index m) {
+    const Vec p = load_up_to(k.p + i, m), g = k.scale * load_up_to(k.g + i, m) + k.l2 * p;
+    Vec velocity = g;
+    if (k.m) {
+      velocity += k.momentum * load_up_to(k.m + i, m);
+      store_up_to(k.m + i, velocity, m);
+    }
+    store_up_to(k.p + i, p - k.lr * (k.nesterov ? g + k.momentum * velocity : velocity), m);
+  });
+}
+
+void run(const SquaredNorm& k) {
+  constexpr Index block = 16384;
+  std::vector<double> partial(std::size_t((k.n + block - 1) / block));
+  parallel_for(k.n, block, [&](Index begin, Index end) {
+    DoubleSum sum;
+    for_lanes(end - begin, [&](Index i, Index m) { sum.add_square(load_up_to(k.x + begin + i, m)); });
+    partial[std::size_t(begin / block)] = sum.total();
+  });
+  *k.sum = 0;
+  for (double part : partial) *k.sum += part;
+}
+
+}  // namespace flexformer::cpu

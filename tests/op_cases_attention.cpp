@@ -1,0 +1,258 @@
+// Rows of attention: every kind of it against its definition with all Nq x Nk weights.
+#include <cmath>
+
+#include "tests/op_cases.h"
+
+namespace flexformer::testing {
+namespace {
+
+struct Size {
+  Index B, H, Nq, Nk, d, dv;
+};
+std::ostream& operator<<(std::ostream& out, const Size& s) {
+  return out << s.B << "x" << s.H << "x" << s.Nq << "x" << s.Nk << "x" << s.d << "x" << s.dv;
+}
+
+struct Mode {
+  const char* name;
+  bool causal, masked;
+};
+const Mode modes[] = {
+    {"full", false, false}, {"masked", false, true}, {"causal", true, false}, {"causal masked", true, true}};
+
+// The same mask for the engine and for the reference. The first key is visible, so that no row is empty.
+std::pair<AttentionMask, naive::Mask> mask_of(const Mode& mode, Index B, Index Nk) {
+  AttentionMask ours{mode.causal, {}};
+  naive::Mask reference{mode.causal, {}};
+  if (mode.masked) {
+    reference.keys = coin_flips(B * Nk, 0.7, 4);
+    for (Index b = 0; b < B; ++b) reference.keys[std::size_t(b * Nk)] = 1;
+    ours.key_mask = Tensor::from_ints({B, Nk}, reference.keys);
+  }
+  return {ours, reference};
+}
+
+void add_softmax(OpCases& cases, const Size& s, const Mode& mode, float deviation = 1, float scale = 0) {
+  const auto [mask, reference] = mask_of(mode, s.B, s.Nk);
+  const double factor = scale != 0 ? double(scale) : 1 / std::sqrt(double(s.d));
+  cases.push_back({text("softmax_attention ", mode.name, " ", s, " x", deviation, scale != 0 ? " scaled" : ""),
+                   {normal({s.B, s.H, s.Nq, s.d}, deviation), normal({s.B, s.H, s.Nk, s.d}, deviation),
+                    normal({s.B, s.H, s.Nk, s.dv})},
+                   [mask = mask, scale](const Vars& x) { return softmax_attention(x[0], x[1], x[2], mask, scale); },
+                   [reference = reference, factor](const Arrays& x) {
+                     return naive::softmax_attention(x[0], x[1], x[2], reference, factor);
+                   },
+                   1e-5,
+                   5e-5});
+}
+
+// A row of linear attention. The inputs are chosen so that denominators stay well away from 0, or from the floor.
+struct LinearRow {
+  FeatureKind kind;
+  const char* name;
+  bool tau;
+  float spread;
+  float floor;
+};
+const LinearRow linear_rows[] = {
+    {FeatureKind::identity, "identity", false, 0.5f, 0},
+    {FeatureKind::identity, "identity tau", true, 0.5f, 0.01f},
+    {FeatureKind::elu1, "elu1", false, 1, 0},
+    {FeatureKind::elu1, "elu1 tau", true, 0.7f, 0.01f},
+    {FeatureKind::trig_s, "trig_s", false, 0.3f, 0},
+    {FeatureKind::trig_s, "trig_s tau", true, 0.3f, 0},
+    {FeatureKind::trig_s, "trig_s tau floor", true, 1, 0.1f},
+    {FeatureKind::trig_n, "trig_n", false, 0.3f, 0},
+    {FeatureKind::trig_n, "trig_n tau", true, 0.3f, 0},
+    {FeatureKind::trig_n, "trig_n tau floor", true, 1, 0.1f},
+};
+bool is_trigonometric(FeatureKind kind) { return kind == FeatureKind::trig_s || kind == FeatureKind::trig_n; }
+
+// The map's inputs follow the first `before` ones of a row: w1, w2, tau, as far as the map has them.
+std::vector<Input> map_inputs(const LinearRow& row, Index H, Index n, Index d) {
+  std::vector<Input> inputs;
+  const float deviation = 1 / std::sqrt(std::sqrt(float(d)));
+  if (is_trigonometric(row.kind)) inputs.push_back(normal({H, n, d}, deviation));
+  if (row.kind == FeatureKind::trig_n) inputs.push_back(normal({H, n, d}, deviation));
+  if (row.tau) inputs.push_back(normal({H}, 0.25f, std::log(2 * std::sqrt(float(d)))));
+  return inputs;
+}
+FeatureMapVars map_vars(const LinearRow& row, const Vars& x, std::size_t before) {
+  FeatureMapVars map{row.kind, {}, {}, {}};
+  if (is_trigonometric(row.kind)) map.w1 = x[before++];
+  if (row.kind == FeatureKind::trig_n) map.w2 = x[before++];
+  if (row.tau) map.tau = x[before];
+  return map;
+}
+naive::Map map_arrays(const LinearRow& row, const Arrays& x, std::size_t before) {
+  naive::Map map{row.kind, {}, {}, {}};
+  if (is_trigonometric(row.kind)) map.w1 = x[before++];
+  if (row.kind == FeatureKind::trig_n) map.w2 = x[before++];
+  if (row.tau) map.tau = x[before];
+  return map;
+}
+// Queries and keys: positive for the identity, whose denominators could be anything otherwise.
+Input vectors(const LinearRow& row, const Shape& shape) {
+  return row.kind == FeatureKind::identity ? uniform(shape, 0.2f, 1) : normal(shape, row.spread);
+}
+
+void add_linear(OpCases& cases, const LinearRow& row, const Size& s, Index n, const Mode& mode) {
+  const auto [mask, reference] = mask_of(mode, s.B, s.Nk);
+  std::vector<Input> inputs{vectors(row, {s.B, s.H, s.Nq, s.d}), vectors(row, {s.B, s.H, s.Nk, s.d}),
+                            normal({s.B, s.H, s.Nk, s.dv})};
+  for (const Input& input : map_inputs(row, s.H, n, s.d)) inputs.push_back(input);
+  cases.push_back({text("linear_attention ", row.name, " ", mode.name, " ", s, " n", n), inputs,
+                   [=, mask = mask](const Vars& x) {
+                     return linear_attention(x[0], x[1], x[2], map_vars(row, x, 3), mask, row.floor);
+                   },
+                   [=, reference = reference](const Arrays& x) {
+                     return naive::linear_attention(x[0], x[1], x[2], map_arrays(row, x, 3), reference,
+                                                    double(row.floor));
+                   },
+                   2e-5, 1e-4});
+}
+
+void add_packed(OpCases& cases, const Size& s, const Mode& mode) {
+  const auto [mask, reference] = mask_of(mode, s.B, s.Nq);
+  const Index H = s.H, C = s.H * s.d;
+  cases.push_back({text("softmax_self_attention ", mode.name, " ", s),
+                   {normal({s.B, s.Nq, 3 * C})},
+                   [mask = mask, H](const Vars& x) { return softmax_self_attention(x[0], H, mask); },
+                   [=, reference = reference, d = s.d](const Arrays& x) {
+                     return naive::merge_heads(
+                         naive::softmax_attention(naive::head_part(x[0], H, 0), naive::head_part(x[0], H, 1),
+                                                  naive::head_part(x[0], H, 2), reference, 1 / std::sqrt(double(d))));
+                   },
+                   1e-5,
+                   5e-5});
+  for (const LinearRow& row : {linear_rows[2], linear_rows[5], linear_rows[8], linear_rows[9]}) {
+    std::vector<Input> inputs{normal({s.B, s.Nq, 3 * C}, row.spread)};
+    for (const Input& input : map_inputs(row, H, 5, s.d)) inputs.push_back(input);
+    cases.push_back({text("linear_self_attention ", row.name, " ", mode.name, " ", s), inputs,
+                     [=, mask = mask](const Vars& x) {
+                       return linear_self_attention(x[0], H, map_vars(row, x, 1), mask, row.floor);
+                     },
+                     [=, reference = reference](const Arrays& x) {
+                       return naive::merge_heads(naive::linear_attention(
+                           naive::head_part(x[0], H, 0), naive::head_part(x[0], H, 1), naive::head_part(x[0], H, 2),
+                           map_arrays(row, x, 1), reference, double(row.floor)));
+                     },
+                     2e-5, 1e-4});
+  }
+}
+
+void add_feature_maps(OpCases& cases) {
+  for (const LinearRow& row : linear_rows) {
+    if (row.tau) continue;
+    for (const auto& [shape, n] : {std::pair{Shape{1, 1, 1, 1}, Index(1)},
+                                   {{2, 3, 17, 8}, 8},
+                                   {{1, 2, 65, 3}, 13},
+                                   {{2, 1, 130, 33}, 31},
+                                   {{1, 2, 0, 3}, 2}}) {
+      std::vector<Input> inputs{normal(shape)};
+      for (const Input& input : map_inputs(row, shape[1], n, shape[3])) inputs.push_back(input);
+      cases.push_back({text("feature_map ", row.name, " ", shape, " n", n), inputs,
+                       [=](const Vars& x) { return feature_map(x[0], map_vars(row, x, 1)); },
+                       [=](const Arrays& x) { return naive::features(x[0], map_arrays(row, x, 1)); }});
+    }
+  }
+}
+
+void add_ropes(OpCases& cases) {
+  struct Row {
+    Index B, T, H, d, position;
+    float base;
+  };
+  for (const Row& row : {Row{1, 1, 1, 2, 0, 10000},
+                         {2, 17, 3, 8, 0, 10000},
+                         {1, 65, 2, 6, 100, 500},
+                         {2, 0, 1, 2, 0, 10},
+                         {3, 130, 4, 32, 1000, 10000}})
+    cases.push_back({text("rope ", row.B, "x", row.T, " heads ", row.H, "x", row.d, " from ", row.position),
+                     {normal({row.B, row.T, 3 * row.H * row.d})},
+                     [=](const Vars& x) { return rope(x[0], row.H, row.position, row.base); },
+                     [=](const Arrays& x) { return naive::rope(x[0], row.H, row.position, double(row.base)); },
+                     1e-5});
+}
+
+// A batch whose every key is masked, and causal rows whose first keys are: such a query gets 0 and gives nothing.
+void add_blind_rows(OpCases& cases) {
+  const Ints keys{1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1};
+  const Tensor key_mask = Tensor::from_ints({3, 4}, keys);
+  const std::vector<Input> qkv{normal({3, 2, 4, 5}, 0.3f), normal({3, 2, 4, 5}, 0.3f), normal({3, 2, 4, 3})};
+  for (bool causal : {false, true}) {
+    const AttentionMask mask{causal, key_mask};
+    const naive::Mask reference{causal, keys};
+    cases.push_back(
+        {text("softmax_attention blind rows ", causal ? "causal" : "full"), qkv,
+         [=](const Vars& x) { return softmax_attention(x[0], x[1], x[2], mask); },
+         [=](const Arrays& x) { return naive::softmax_attention(x[0], x[1], x[2], reference, 1 / std::sqrt(5.0)); }});
+    for (const LinearRow& row : {linear_rows[2], linear_rows[5], linear_rows[9]}) {
+      std::vector<Input> inputs = qkv;
+      for (const Input& input : map_inputs(row, 2, 4, 5)) inputs.push_back(input);
+      cases.push_back(
+          {text("linear_attention blind rows ", row.name, causal ? " causal" : " full"), inputs,
+           [=](const Vars& x) { return linear_attention(x[0], x[1], x[2], map_vars(row, x, 3), mask, row.floor); },
+           [=](const Arrays& x) {
+             return naive::linear_attention(x[0], x[1], x[2], map_arrays(row, x, 3), reference, double(row.floor));
+           },
+           2e-5, 1e-4});
+    }
+  }
+}
+
+// Log-weights far beyond the range of exp: the last key of a causal row must not spoil the earlier ones.
+void add_heavy_keys(OpCases& cases) {
+  std::vector<float> keys = normal_numbers(20 * 4, 6), queries = normal_numbers(20 * 4, 7);
+  for (float& x : keys) x *= 0.3f;
+  for (float& x : queries) x *= 0.3f;
+  for (std::size_t c = 0; c < 4; ++c) keys[11 * 4 + c] = c == 0 ? 12.0f : 0.1f;  // |k|^2 = 144 with tau = 0
+  const LinearRow row{FeatureKind::elu1, "elu1", true, 1, 0};
+  for (bool causal : {false, true})
+    cases.push_back(
+        {text("linear_attention heavy key ", causal ? "causal" : "full"),
+         {given({1, 1, 20, 4}, queries), given({1, 1, 20, 4}, keys), normal({1, 1, 20, 3}), given({1}, {0})},
+         [=](const Vars& x) {
+           return linear_attention(x[0], x[1], x[2], map_vars(row, x, 3), {causal, {}}, 0);
+         },
+         [=](const Arrays& x) {
+           return naive::linear_attention(x[0], x[1], x[2], map_arrays(row, x, 3), {causal, {}}, 0);
+         },
+         2e-5,
+         1e-4});
+}
+
+}  // namespace
+
+void add_attention_cases(OpCases& cases) {
+  const Size square[] = {{1, 1, 1, 1, 1, 1}, {2, 2, 17, 17, 3, 5}, {1, 2, 65, 65, 8, 8}, {2, 1, 130, 130, 33, 17}};
+  const Size cross[] = {{2, 2, 7, 17, 8, 3}, {1, 1, 65, 1, 3, 8}, {1, 3, 1, 130, 8, 8}};
+  const Size none[] = {{1, 1, 0, 5, 3, 2}, {1, 2, 3, 0, 3, 2}};
+  for (const Size& s : square)
+    for (const Mode& mode : modes) {
+      add_softmax(cases, s, mode);
+      // The full product of kinds and modes at one size, a diagonal of it at the others.
+      for (int i = 0; i < int(std::size(linear_rows)); ++i)
+        if (s.Nq == 17 || (i + s.Nq) % 4 == &mode - modes)
+          add_linear(cases, linear_rows[i], s, s.d == 33 ? 9 : s.d + 2, mode);
+    }
+  for (const Size& s : cross)
+    for (const Mode& mode : {modes[0], modes[1]}) {
+      add_softmax(cases, s, mode);
+      for (int i : {0, 2, 5, 8, 9}) add_linear(cases, linear_rows[i], s, 5, mode);
+    }
+  for (const Size& s : none) {
+    add_softmax(cases, s, modes[0]);
+    for (int i : {2, 8}) add_linear(cases, linear_rows[i], s, 4, modes[0]);
+  }
+  add_softmax(cases, square[1], modes[2], 8);
+  add_softmax(cases, square[1], modes[0], 1, 0.7f);
+  for (const Mode& mode : modes) add_packed(cases, {2, 3, 19, 19, 4, 4}, mode);
+  add_packed(cases, {2, 2, 130, 130, 16, 16}, modes[2]);
+  add_feature_maps(cases);
+  add_ropes(cases);
+  add_blind_rows(cases);
+  add_heavy_keys(cases);
+}
+
+}  // namespace flexformer::testing

@@ -1,0 +1,79 @@
+// Rows of embedding and cross entropy.
+#include "tests/op_cases.h"
+
+namespace flexformer::testing {
+namespace {
+
+Ints numbers_below(Index n, Index limit, std::uint64_t stream) {
+  Ints ids;
+  for (Index i = 0; i < n; ++i) ids.push_back(std::int32_t(uniform_at({99, stream}, std::uint64_t(i)) * float(limit)));
+  return ids;
+}
+
+void add_embeddings(OpCases& cases) {
+  struct Row {
+    Shape ids;
+    Index V, C;
+    std::int32_t padding;
+  };
+  const Row rows[] = {{{1}, 1, 1, -1}, {{3, 12}, 17, 5, -1}, {{2, 7}, 3, 8, 0},  {{2, 3, 5}, 7, 63, 6},
+                      {{0}, 4, 3, -1}, {{}, 4, 3, -1},       {{2000}, 50, 33, 2}};
+  for (const Row& row : rows) {
+    const Ints ids = numbers_below(row.ids.numel(), row.V, 1);
+    const Tensor positions = Tensor::from_ints(row.ids, ids);
+    const std::vector<float> table = normal_numbers(row.V * row.C, 2);
+    cases.push_back({text("embedding ", row.ids, " of ", row.V, "x", row.C, " padding ", row.padding),
+                     {given({row.V, row.C}, table)},
+                     [=](const Vars& x) { return embedding(x[0], positions, row.padding); },
+                     // The padding row is a constant: it is read as it was, whatever x says.
+                     [=](const Arrays& x) {
+                       Array y = x[0];
+                       for (Index i = row.padding * row.C; row.padding >= 0 && i < (row.padding + 1) * row.C; ++i)
+                         y[i] = double(table[std::size_t(i)]);
+                       return naive::embedding(y, ids, row.ids);
+                     }});
+  }
+}
+
+}  // namespace
+
+void add_loss_cases(OpCases& cases) {
+  add_embeddings(cases);
+  struct Row {
+    Shape targets;
+    Index V;
+    float smoothing;
+    bool mean;
+    std::int32_t ignore;
+    float deviation;
+  };
+  const Row rows[] = {
+      {{1}, 5, 0, true, -100, 2},      {{7}, 12, 0, true, -100, 2},      {{7}, 12, 0, false, -100, 2},
+      {{33}, 17, 0.1f, true, -100, 2}, {{3, 11}, 17, 0.1f, false, 2, 2}, {{2, 3, 5}, 63, 0, true, 0, 2},
+      {{9}, 1, 0, true, -100, 2},      {{9}, 5, 0, true, -100, 300},     {{9}, 65, 0.3f, true, -100, 1000},
+      {{0}, 5, 0, true, -100, 1},      {{}, 5, 0, true, -100, 1},        {{600}, 130, 0.1f, true, 3, 2},
+  };
+  for (const Row& row : rows) {
+    Ints targets = numbers_below(row.targets.numel(), row.V, 2);
+    for (std::size_t i = 0; row.ignore < 0 && i < targets.size() && targets.size() > 1; i += 3) targets[i] = row.ignore;
+    const Tensor wanted = Tensor::from_ints(row.targets, targets);
+    Shape shape = row.targets;
+    shape.append(row.V);
+    const CrossEntropyOptions options{.ignore_index = row.ignore, .label_smoothing = row.smoothing, .mean = row.mean};
+    cases.push_back(
+        {text("cross_entropy ", shape, " smoothing ", row.smoothing, row.mean ? " mean" : " sum", " x", row.deviation),
+         {normal(shape, row.deviation)},
+         [=](const Vars& x) { return cross_entropy(x[0], wanted, options); },
+         [=](const Arrays& x) {
+           return naive::cross_entropy(x[0], targets, row.ignore, double(row.smoothing), row.mean);
+         }});
+  }
+  cases.push_back({"cross_entropy with nothing to count",
+                   {normal({3, 4})},
+                   [](const Vars& x) {
+                     return cross_entropy(x[0], Tensor::from_ints({3}, Ints{-100, -100, -100}));
+                   },
+                   [](const Arrays&) { return Array(Shape{}); }});
+}
+
+}  // namespace flexformer::testing

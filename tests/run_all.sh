@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Runs everything that `make test` has built and adds it up: the doctest program, the shell tests, the golden files and
+# the examples of the documentation. The last line is "N passed, M failed" (", K skipped" where there are any) and the
+# exit status says the same. A part that crashes, or that ends without having tested anything, counts as a failure.
+#   usage: BUILD=build/release bash tests/run_all.sh [options for the doctest program]
+set -u
+BUILD=${BUILD:-build/release}
+# Shell tests may run make themselves, which is no part of the make that runs this.
+unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
+export BUILD SAN=${SAN:-} CXX=${CXX:-g++}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+
+passed=0 failed=0 skipped=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+heading() { printf '\n== %s\n' "$1"; }
+fail() { echo "FAIL $1"; failed=$((failed + 1)); }
+
+# Runs a command, showing its output as it comes and keeping it in $log; returns the command's own status.
+# The thread sanitizer needs the addresses of programs not to be randomised.
+logged() {
+  local runner=()
+  if [ "$SAN" = tsan ] && setarch "$(uname -m)" -R true 2>/dev/null; then runner=(setarch "$(uname -m)" -R); fi
+  ${runner[@]+"${runner[@]}"} "$@" </dev/null 2>&1 | tee "$log"
+  return "${PIPESTATUS[0]}"
+}
+
+# Adds numbers to the totals.
+add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }
+# The number of lines of the log that start with a word.
+lines() { grep -c "^$1\( \|\$\)" "$log"; }
+
+run_doctest() {
+  heading "$BUILD/tests"
+  logged "$BUILD/tests" "$@"
+  local status=$? counts
+  # [doctest] test cases:  3 | 2 passed | 1 failed | 0 skipped
+  counts=$(grep '^\[doctest\] test cases:' "$log" | tail -n 1 | tr -cd '0-9|' | cut -d '|' -f 2- | tr '|' ' ')
+  # shellcheck disable=SC2086
+  [ -z "$counts" ] || add $counts
+  if [ -z "$counts" ]; then
+    fail "$BUILD/tests ended with status $status before its summary"
+  elif [ "$status" != 0 ] && [ "$(echo "$counts" | cut -d ' ' -f 2)" = 0 ]; then
+    fail "$BUILD/tests ended with status $status though no test case failed"
+  elif [ "$(echo "$counts" | cut -d ' ' -f 1,2)" = "0 0" ]; then
+    fail "$BUILD/tests ran no test case"
+  fi
+}
+
+# A script prints a line "ok NAME", "FAIL NAME" or "skip NAME" for each of its tests.
+run_script() {
+  heading "$1"
+  logged bash "$1"
+  local status=$? bad
+  bad=$(lines FAIL)
+  add "$(lines ok)" "$bad" "$(lines skip)"
+  if [ "$status" != 0 ] && [ "$bad" = 0 ]; then fail "$1 ended with status $status"; fi
+  if [ "$(($(lines ok) + bad + $(lines skip)))" = 0 ]; then fail "$1 ran no test"; fi
+}
+
+# One line per case; only those that are not ok are shown.
+run_golden() {
+  heading "golden files in tests/golden"
+  "$BUILD/golden" tests/golden </dev/null >"$log" 2>&1
+  local status=$? bad
+  bad=$(lines FAIL)
+  grep -v -e '^ok ' -e '^[0-9]* passed, ' "$log"
+  echo "$(lines ok) cases ok, $bad failed, $(lines skip) skipped"
+  add "$(lines ok)" "$bad" "$(lines skip)"
+  if [ "$status" != 0 ] && [ "$bad" = 0 ]; then fail "$BUILD/golden ended with status $status"; fi
+  if [ "$(($(lines ok) + bad))" = 0 ]; then fail "$BUILD/golden compared nothing"; fi
+}
+
+# An example must end with status 0; what it prints is shown only when it does not.
+run_example() {
+  if "$BUILD/${1%.cpp}" </dev/null >"$log" 2>&1; then
+    echo "ok $1"
+    passed=$((passed + 1))
+  else
+    local status=$?
+    cat "$log"
+    fail "$1 ended with status $status"
+  fi
+}
+
+shopt -s nullglob
+if [ -x "$BUILD/tests" ]; then run_doctest "$@"; else fail "there is no $BUILD/tests"; fi
+for script in tests/test_*.sh; do run_script "$script"; done
+if [ -x "$BUILD/golden" ] && [ -d tests/golden ]; then run_golden; fi
+examples=(docs/example*.cpp)
+if [ ${#examples[@]} -gt 0 ]; then
+  heading "examples of the documentation"
+  for example in "${examples[@]}"; do run_example "$example"; done
+fi
+
+echo
+summary="$passed passed, $failed failed"
+[ "$skipped" = 0 ] || summary="$summary, $skipped skipped"
+echo "$summary"
+[ "$failed" = 0 ]

@@ -1,0 +1,221 @@
+#!/usr/bin/env bash
+# How the Makefile behaves, tried on a copy with tiny sources in a folder with a space and a letter that is not ASCII.
+# Prints a line "ok NAME" or "FAIL NAME" for each fact. Takes about half a minute.
+set -u
+if [ -n "${SAN:-}" ]; then
+  echo "skip the Makefile's behaviour (it does not depend on SAN)"
+  exit 0
+fi
+unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES BUILD CUDA ARCH DEBUG SAN OMP V ARGS GOLDEN MIRROR
+unset CXX CXXFLAGS CPPFLAGS LDFLAGS LDLIBS
+root=$(cd "$(dirname "$0")/.." && pwd)
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+work="$tmp/a b/é"
+status=0
+
+# ok NAME COMMAND...: the fact NAME holds when the command succeeds; otherwise the last output of make is shown.
+ok() {
+  local name=$1
+  shift
+  if "$@"; then
+    echo "ok $name"
+  else
+    echo "FAIL $name"
+    sed 's/^/    /' "$tmp/log" | tail -n 15
+    status=1
+  fi
+}
+# make with all its output in the log.
+mk() { make "$@" >"$tmp/log" 2>&1 </dev/null; }
+fails() { ! "$@"; }
+said() { grep -q -e "$1" "$tmp/log"; }
+# says TEXT ARGUMENTS...: make fails, and with this text on one line of complaint.
+says() { fails mk "${@:2}" && said "$1" && [ "$(grep -c '\*\*\*' "$tmp/log")" = 1 ]; }
+compiled() { sed -n 's/^  CXX //p' "$tmp/log" | sort | tr '\n' ' '; }
+compiles() { mk "${@:2}" && [ "$(compiled)" = "$1" ]; }
+later() { sleep 0.02; touch "$@"; }
+
+mkdir -p "$work"
+cd "$work" || exit 1
+mkdir tensor autograd nn train tests docs cuda
+cp "$root/Makefile" .
+cp "$root/tests/run_all.sh" tests/
+echo 'int answer();' >tensor/answer.h
+printf '#include "tensor/answer.h"\nint answer() { return 42; }\n' >tensor/answer.cpp
+echo 'int layer() { return 1; }' >nn/layer.cpp
+printf 'extern const char* const version = FLEXFORMER_VERSION " for " FLEXFORMER_ARCH;\n' >train/program.cpp
+cat >train/train_lm.cpp <<'CPP'
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include "tensor/answer.h"
+extern const char* const version;
+volatile std::sig_atomic_t stop = 0;
+int main(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) std::printf("[%s]\n", argv[i]);
+  std::printf("%s\n", version);
+  if (argc == 1 || std::strcmp(argv[1], "--wait") != 0) return answer() != 42;
+  std::signal(SIGINT, [](int) { stop = 1; });
+  std::fclose(std::fopen("runs/checkpoint", "w"));
+  while (!stop) {}
+  std::fclose(std::fopen("runs/saved", "w"));
+  return 130;
+}
+CPP
+cat >tests/test_main.cpp <<'CPP'
+#include <cstdio>
+#include <cstdlib>
+int main() {
+  if (std::getenv("CRASH")) std::abort();
+  const bool bad = std::getenv("BAD");
+  std::printf("[doctest] test cases: 3 | %d passed | %d failed | 0 skipped\n", bad ? 2 : 3, bad ? 1 : 0);
+  return bad;
+}
+CPP
+export CXXFLAGS=-O0 LC_ALL=C
+
+ok "builds in a folder with spaces" mk
+ok "says what it found" eval "said '^compiler ' && said '^OpenMP ' && said '^CUDA  *off'"
+ok "a second make does nothing" eval "mk && said 'Nothing to be done'"
+later tensor/answer.h
+ok "an edited header rebuilds what includes it, and only that" compiles "tensor/answer.cpp train/train_lm.cpp "
+mv tensor/answer.h tensor/reply.h
+sed -i.old 's/answer\.h/reply.h/' tensor/answer.cpp train/train_lm.cpp
+ok "a renamed header builds" compiles "tensor/answer.cpp train/train_lm.cpp "
+echo 'int extra() { return 1; }' >nn/extra.cpp
+ok "a new source is found" compiles "nn/extra.cpp "
+rm nn/extra.cpp
+mk
+ok "a source taken away leaves the library" eval "! ar t build/release/libflexformer.a | grep -q extra"
+arch=$(case $(uname -m) in x86_64) echo x86-64 ;; *) echo armv8-a ;; esac)
+ok "a changed flag rebuilds" compiles "nn/layer.cpp tensor/answer.cpp train/program.cpp train/train_lm.cpp " ARCH="$arch"
+ok "another target is in the program" eval "mk train-lm ARCH=$arch && said 'for $arch'"
+ok "options reach the program" \
+  eval "mk train-lm ARGS='\"--prompt=two words\" --seed=1' && said '^\[--prompt=two words\]' && said '^\[--seed=1\]'"
+ok "V=1 shows the commands" eval "touch nn/layer.cpp && mk V=1 && said 'std=c++20.*-c nn/layer.cpp'"
+touch -d '+1 hour' nn/layer.cpp
+ok "a source from the future is compiled once" \
+  eval "mk && [ \"\$(compiled)\" = 'nn/layer.cpp ' ] && mk && said 'Nothing to be done'"
+
+ok "a misspelt setting is an error with the nearest one" says "no setting CUAD; did you mean CUDA?" CUAD=1
+ok "a setting of another case is an error" says "did you mean ARCH?" arch=native
+ok "an unknown setting is an error for other targets too" says "no setting THREADS" clean THREADS=2
+ok "a wrong value is an error with the allowed ones" says "SAN=asn: must be one of asan tsan" SAN=asn
+ok "-ffast-math is refused" says "-ffast-math breaks" CXXFLAGS="-g -ffast-math"
+ok "-Ofast is refused" says "-Ofast breaks" CXX="g++ -Ofast"
+ok "-ffast-math in the environment is refused" eval "CXXFLAGS=-ffast-math says '-ffast-math breaks'"
+ok "an unknown processor is an error" says "ARCH=pentium9" ARCH=pentium9
+ok "a missing compiler is an error" says "CXX=no-such-compiler" CXX=no-such-compiler
+ok "CUDA=1 without kernels is an error" says "CUDA=1: .*CUDA=0" CUDA=1
+ok "CUDA=emu without kernels is an error" says "CUDA=emu: " CUDA=emu
+
+cat >"$tmp/cxx" <<'SH'
+#!/bin/sh
+case " $* " in *" -fopenmp "*) echo "unsupported option -fopenmp" >&2; exit 1 ;; esac
+exec g++ "$@"
+SH
+chmod +x "$tmp/cxx"
+ok "without OpenMP it builds for one thread and says so" \
+  eval "mk CXX='$tmp/cxx' && said '^OpenMP  *not found: one thread'"
+ok "OMP=1 insists on OpenMP" says "OMP=1: " CXX="$tmp/cxx" OMP=1
+ok "OMP=0 builds without OpenMP" eval "mk OMP=0 V=1 && said '^OpenMP  *off' && ! said fopenmp"
+
+ok "passing tests give status 0" eval "mk test && [ \"\$(tail -n 1 '$tmp/log')\" = '3 passed, 0 failed' ]"
+ok "a failing test gives a status" eval "fails env BAD=1 make test >'$tmp/log' 2>&1 && said '^2 passed, 1 failed\$'"
+ok "also through a pipe" \
+  eval "fails bash -o pipefail -c \"BAD=1 make test 2>&1 | tee '$tmp/log' >/dev/null\""
+ok "a crash counts as a failure" eval "fails env CRASH=1 make test >'$tmp/log' 2>&1 && said '^0 passed, 1 failed\$'"
+printf 'echo ok one\necho FAIL two\necho skip three\n' >tests/test_three.sh
+ok "shell tests are counted" eval "fails mk test && said '^4 passed, 1 failed, 1 skipped\$'"
+echo 'exit 3' >tests/test_three.sh
+ok "a shell test that breaks counts as a failure" \
+  eval "fails mk test && said 'FAIL tests/test_three.sh ended with status 3'"
+rm tests/test_three.sh
+echo 'int main() { return 1; }' >docs/example.cpp
+ok "an example that fails counts as a failure" eval "fails mk test && said '^3 passed, 1 failed\$'"
+rm docs/example.cpp
+
+touch test clean help all golden format
+mkdir data train-lm
+named() {
+  mk test && said '^3 passed' && mk train-lm && said ' for native' && mk clean && [ ! -e build ] &&
+    mk help && said 'train-text'
+}
+ok "files named like targets do not matter" named
+rm -r test clean help all golden format data train-lm
+
+parallel() {
+  for _ in 1 2 3; do
+    mkdir -p build
+    touch build/stale
+    mk -j8 clean all && [ -x build/release/train_lm ] && [ ! -e build/stale ] || return 1
+  done
+}
+ok "make -j8 clean all builds" parallel
+mkdir -p runs data
+touch runs/model data/text
+ok "clean leaves runs and data" eval "mk clean && [ -e runs/model ] && [ -e data/text ]"
+mk
+interrupted() {
+  set -m
+  make train-lm ARGS=--wait >"$tmp/log" 2>&1 &
+  local pid=$!
+  set +m
+  for _ in $(seq 100); do [ -e runs/checkpoint ] && break; sleep 0.05; done
+  kill -INT -- "-$pid"
+  wait "$pid"
+  [ $? != 0 ] && [ -e runs/checkpoint ] && [ -e runs/saved ]
+}
+ok "Ctrl-C lets the program save and deletes nothing" interrupted
+
+# A compiler that does not see the packages' headers until apt-get (ours, not the system's) has installed them.
+mkdir "$tmp/bin"
+cat >"$tmp/cxx" <<SH
+#!/bin/sh
+case " \$* " in *" -E "*) [ -e '$tmp/installed' ] || { echo "no header" >&2; exit 1; }; exit 0 ;; esac
+exec g++ "\$@"
+SH
+printf '#!/bin/sh\ncase "$*" in *install*) touch "%s" ;; esac\n' "$tmp/installed" >"$tmp/bin/apt-get"
+printf '#!/bin/sh\n[ "$1" = -n ] && shift\nexec "$@"\n' >"$tmp/bin/sudo"
+chmod +x "$tmp/bin/apt-get" "$tmp/bin/sudo"
+ok "a missing package is installed, in one line" \
+  eval "PATH='$tmp/bin':\$PATH mk CXX='$tmp/cxx' && said 'is missing: installing nlohmann-json3-dev'"
+rm -rf build "$tmp/installed"
+printf '#!/bin/sh\necho "E: no network" >&2\nexit 100\n' >"$tmp/bin/apt-get"
+ok "a package that cannot be installed is an error with the command to run" \
+  eval "PATH='$tmp/bin':\$PATH says 'error: <nlohmann/json.hpp> is missing. Run: ' CXX='$tmp/cxx'"
+
+# Data sets, from a folder instead of the net: the checksum is that of a file made here.
+mkdir "$tmp/mirror"
+seq 20000 >"$tmp/mirror/input.txt"
+sum=$( (sha256sum "$tmp/mirror/input.txt" || shasum -a 256 "$tmp/mirror/input.txt") 2>/dev/null | cut -d ' ' -f 1)
+sed -i.old "s/86c4e6aa[0-9a-f]*/$sum/; s/1115394/$(wc -c <"$tmp/mirror/input.txt" | tr -d ' ')/" Makefile
+fetch() { mk data-shakespeare MIRROR="file://$tmp/$1"; }
+complete() { cmp -s "$tmp/mirror/input.txt" data/shakespeare.txt && [ ! -e data/shakespeare.txt.part ]; }
+if command -v curl >/dev/null; then
+  ok "a data set is fetched" eval "fetch mirror && complete"
+  ok "a complete data set is not fetched again" eval "fetch nowhere && said 'there and complete'"
+  head -c 1000 "$tmp/mirror/input.txt" >data/shakespeare.txt.part
+  rm data/shakespeare.txt
+  mkdir "$tmp/rest" # where only what comes after those bytes is right
+  (seq 20000 | head -c 1000 | tr '0-9' 'x'; tail -c +1001 "$tmp/mirror/input.txt") >"$tmp/rest/input.txt"
+  ok "a broken download is taken up again" eval "fetch rest && complete && ! said afresh"
+  rm data/shakespeare.txt
+  echo "something else" >data/shakespeare.txt.part
+  ok "a part of another file is fetched afresh" eval "fetch mirror && complete && said afresh"
+  echo "cut short" >data/shakespeare.txt
+  ok "an incomplete file is replaced" eval "fetch mirror && complete"
+  rm data/shakespeare.txt
+  ok "without a connection it says what to put where" \
+    eval "fails fetch nowhere && said 'put it at data/shakespeare.txt' && [ ! -e data/shakespeare.txt ]"
+  mkdir "$tmp/other"
+  echo "an error page" >"$tmp/other/input.txt"
+  ok "a wrong file is not taken for the data set" \
+    eval "fails fetch other && said 'not the expected file' && [ ! -e data/shakespeare.txt ]"
+else
+  echo "skip fetching data sets (no curl)"
+fi
+exit $status

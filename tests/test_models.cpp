@@ -1,0 +1,243 @@
+// What models compute: decoding against whole sequences, causality, dropout, padding, pooling.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/small_models.h"
+
+using namespace flexformer;
+using namespace flexformer::tests;
+
+namespace {
+
+Tensor column(const Tensor& ids, Index t) {
+  Tensor out = Tensor::empty({ids.size(0)}, DType::i32);
+  for (Index b = 0; b < ids.size(0); ++b) out.ints()[b] = ids.ints()[b * ids.size(1) + t];
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("an untrained model guesses evenly") {
+  for (const AttentionKind& kind : attention_kinds()) {
+    Random random(1);
+    const LanguageModel model(small(kind.name), random);
+    CHECK(model.loss(random_ids(4, 16), random_ids(4, 16, 2), {}).value().item() ==
+          doctest::Approx(std::log(17.0)).epsilon(0.02));
+  }
+}
+
+TEST_CASE("dropout acts in training only and is drawn from the run's generator") {
+  Random random(1);
+  LanguageModelOptions options = small("flexformer_n");
+  options.transformer.dropout = 0.5f;
+  const LanguageModel model(options, random);
+  const Tensor ids = random_ids(2, 9);
+  const auto run = [&](const Pass& pass) { return model.forward(ids, pass).value().to_vector(); };
+  const std::vector<float> evaluated = run({});
+  Random dropout_random(7);
+  const RandomKey start = dropout_random.state();
+  const std::vector<float> trained = run({.training = true, .random = &dropout_random});
+  CHECK(trained != evaluated);
+  CHECK(run({.training = true, .random = &dropout_random}) != trained);
+  dropout_random.set_state(start);
+  CHECK(run({.training = true, .random = &dropout_random}) == trained);
+  CHECK(run({}) == evaluated);
+  CHECK_THROWS_WITH_AS(run({.training = true}), doctest::Contains("training with dropout 0.5 needs Pass::random"),
+                       Error);
+}
+
+TEST_CASE("decoding token by token equals the whole sequence, for every kind, position and norm") {
+  struct Row {
+    Position position;
+    QkNorm norm;
+  };
+  for (const AttentionKind& kind : attention_kinds())
+    for (const Row row : {Row{Position::learned, QkNorm::none}, Row{Position::sinusoidal, QkNorm::none},
+                          Row{Position::rope, QkNorm::none}, Row{Position::none, QkNorm::none},
+                          Row{Position::rope, QkNorm::l2}, Row{Position::none, QkNorm::rms}}) {
+      CAPTURE(kind.name);
+      CAPTURE(int(row.position));
+      CAPTURE(int(row.norm));
+      Random random(3);
+      LanguageModelOptions options = small(kind.name);
+      options.block = 70;  // past the first capacity of a key-value cache
+      options.position = row.position;
+      options.transformer.attention.qk_norm = row.norm;
+      options.transformer.attention.features = 5;
+      const LanguageModel model(options, random);
+      const Tensor ids = random_ids(2, 70);
+      const Tensor whole = model.forward(ids).value();
+      DecodeState state;
+      double worst = 0;
+      for (Index t = 0; t < 70; ++t) {
+        const Tensor logits = model.step(column(ids, t), state);
+        for (Index b = 0; b < 2; ++b)
+          for (Index v = 0; v < vocabulary; ++v) {
+            const double error = std::abs(logits.data()[b * 17 + v] - whole.data()[(b * 70 + t) * 17 + v]);
+            worst = error <= worst ? worst : error;
+          }
+      }
+      CHECK(worst < 2e-5);
+      CHECK(state.length() == 70);
+    }
+}
+
+TEST_CASE("the state of a linear kind does not grow, a key-value cache does") {
+  for (const AttentionKind& kind : attention_kinds()) {
+    Random random(3);
+    LanguageModelOptions options = small(kind.name);
+    options.position = Position::none;
+    const LanguageModel model(options, random);
+    DecodeState state;
+    const Tensor id = Tensor::from_ints({1}, std::vector<std::int32_t>{1});
+    model.step(id, state);
+    const Index first = state.bytes();
+    if (kind.frequency_sets > 0) CHECK(first == 2 * 2 * 4 * (16 * 9 + 2));  // layers, heads, bytes, M (d+1) + 2
+    for (int t = 0; t < 200; ++t) model.step(id, state);
+    CAPTURE(kind.name);
+    CHECK((state.bytes() == first) == kind.is_linear);
+    CHECK(state.bytes() >= (kind.is_linear ? 0 : 2 * 2 * 201 * 16 * 4));
+  }
+}
+
+TEST_CASE("logits do not depend on later tokens, bit for bit") {
+  for (const AttentionKind& kind : attention_kinds())
+    for (const bool training : {false, true}) {
+      CAPTURE(kind.name);
+      Random random(3);
+      LanguageModelOptions options = small(kind.name);
+      options.transformer.dropout = 0.1f;
+      const LanguageModel model(options, random);
+      Tensor ids = random_ids(1, 16);
+      const auto logits = [&] {
+        Random masks(5);
+        return model.forward(ids, {.training = training, .random = &masks}).value();
+      };
+      const Tensor before = logits();
+      for (Index t = 15; t >= 1; --t) {
+        ids.ints()[t] = (ids.ints()[t] + 1) % std::int32_t(vocabulary);
+        const Tensor after = logits();
+        const float *a = before.data(), *b = after.data();
+        CHECK(std::equal(a, a + t * vocabulary, b));
+        CHECK_FALSE(std::equal(a + t * vocabulary, a + (t + 1) * vocabulary, b + t * vocabulary));
+      }
+    }
+}
+
+TEST_CASE("q and k are normalised where that is asked for") {
+  for (const QkNorm norm : {QkNorm::l2, QkNorm::rms}) {
+    Random random(1);
+    Parameters parameters;
+    const MultiHeadAttention attention(Scope(parameters, random), 16, {.heads = 2, .floor = 0.1f, .qk_norm = norm},
+                                       Initialisation::xavier());
+    Tensor x = Tensor::empty({1, 3, 16});
+    for (Index i = 0; i < 48; ++i) x.data()[i] = std::sin(float(i));
+    const Tensor y = attention.project(Var(x)).value(), plain = attention.qkv.forward(Var(x)).value();
+    for (Index t = 0; t < 3; ++t) {
+      for (Index h = 0; h < 4; ++h) {  // two heads of q, two of k
+        double squares = 0;
+        for (Index c = 0; c < 8; ++c) squares += std::pow(double(y.data()[t * 48 + h * 8 + c]), 2);
+        CHECK(squares == doctest::Approx(norm == QkNorm::l2 ? 1 : 8).epsilon(1e-4));
+      }
+      CHECK(std::equal(y.data() + t * 48 + 32, y.data() + t * 48 + 48, plain.data() + t * 48 + 32));
+    }
+  }
+}
+
+TEST_CASE("a text's class does not depend on its padding or on its batch") {
+  for (const AttentionKind& kind : attention_kinds())
+    for (const Pool pool : {Pool::mean, Pool::cls}) {
+      CAPTURE(kind.name);
+      Random random(1);
+      ClassifierOptions options = small_classifier(kind.name);
+      options.pool = pool;
+      const Classifier model(options, random);
+      const Tensor alone = random_ids(1, 5);
+      Tensor batch = random_ids(2, 11, 9);
+      std::fill_n(batch.ints(), 11, 0);
+      std::copy_n(alone.ints(), 5, batch.ints());
+      const Tensor together = model.forward(batch).value(), single = model.forward(alone).value();
+      for (Index c = 0; c < 3; ++c) CHECK(together.data()[c] == doctest::Approx(single.data()[c]).epsilon(1e-4));
+      for (Index c = 0; c < 3; ++c) CHECK(together.data()[c] != together.data()[3 + c]);
+    }
+}
+
+TEST_CASE("a text of padding alone is encoded as zeros, and padding gets no gradient") {
+  Random random(1);
+  const Classifier model(small_classifier("flexformer_n"), random);
+  Tensor ids = random_ids(2, 6);
+  std::fill_n(ids.ints(), 6, 0);
+  const Tensor encoded = model.encode(ids).value();
+  for (Index c = 0; c < 16; ++c) CHECK(encoded.data()[c] == 0);
+  CHECK(rms(encoded, 1, 2) > 0.1);
+  Tape tape;
+  tape.backward(sum(square(model.forward(ids))));
+  for (const Parameter& parameter : model.parameters()) {
+    CAPTURE(parameter.name);
+    CHECK(std::isfinite(rms(parameter.var.grad())));
+  }
+  CHECK(rms(model.parameters()["token.weight"].var.grad(), 0, 1) == 0);
+  CHECK(rms(model.parameters()["token.weight"].var.grad()) > 0);
+}
+
+TEST_CASE("two towers encode each text by itself and compare") {
+  Random random(1);
+  ClassifierOptions options = small_classifier("flexformer_n");
+  options.two_tower = true;
+  const Classifier model(options, random);
+  CHECK(model.parameters()["head.weight"].var.shape() == Shape({3, 64}));
+  const Tensor a = random_ids(2, 6), b = random_ids(2, 9, 2);
+  const Tensor u = model.encode(a).value(), v = model.encode(b).value(), got = model.forward(a, b).value();
+  const float* w = model.parameters()["head.weight"].var.value().data();
+  for (Index r = 0; r < 2; ++r)
+    for (Index k = 0; k < 3; ++k) {
+      double expected = 0;
+      for (Index c = 0; c < 16; ++c) {
+        const double x = u.data()[r * 16 + c], y = v.data()[r * 16 + c];
+        const float* row = w + k * 64 + c;
+        expected += row[0] * x + row[16] * y + row[32] * std::abs(x - y) + row[48] * x * y;
+      }
+      CHECK(got.data()[r * 3 + k] == doctest::Approx(expected).epsilon(1e-4));
+    }
+  CHECK_THROWS_WITH_AS(model.forward(a), doctest::Contains("compares two texts; it was given one"), Error);
+  CHECK_THROWS_WITH_AS(model.forward(a, random_ids(3, 6)), doctest::Contains("2 first texts, but 3 second"), Error);
+  const Classifier single(small_classifier("linear"), random);
+  CHECK_THROWS_WITH_AS(single.forward(a, b), doctest::Contains("reads one text; it was given two"), Error);
+}
+
+TEST_CASE("a sequence may fill the position table but not pass its end") {
+  Random random(1);
+  const LanguageModel model(small("flexformer_n"), random);
+  CHECK(model.forward(random_ids(1, 16)).shape() == Shape({1, 16, vocabulary}));
+  const char* message = "a sequence of 17 tokens, but the position table has 16 rows; shorten it, or train with";
+  CHECK_THROWS_WITH_AS(model.forward(random_ids(1, 17)), doctest::Contains(message), Error);
+  DecodeState state;
+  const Tensor ids = random_ids(1, 17);
+  for (Index t = 0; t < 16; ++t) model.step(column(ids, t), state);
+  CHECK_THROWS_WITH_AS(model.step(column(ids, 16), state), doctest::Contains(message), Error);
+}
+
+TEST_CASE("input and states that do not fit are refused") {
+  Random random(1);
+  const LanguageModel model(small("flexformer_n"), random), soft(small("softmax"), random);
+  CHECK_THROWS_WITH_AS(model.forward(column(random_ids(2, 3), 0)),
+                       doctest::Contains("token numbers must be [batch, time], got [2]"), Error);
+  for (const LanguageModel* each : {&model, &soft}) {
+    DecodeState state;
+    CHECK_THROWS_WITH_AS(each->step(random_ids(2, 3), state), doctest::Contains("[batch], got [2,3]"), Error);
+    each->step(column(random_ids(2, 3), 0), state);
+    CHECK_THROWS_WITH_AS(each->step(column(random_ids(3, 3), 0), state),
+                         doctest::Contains("the state is of 2 sequences, this token of 3"), Error);
+    state.layers.resize(1);
+    CHECK_THROWS_WITH_AS(each->step(column(random_ids(2, 3), 0), state),
+                         doctest::Contains("the state has 1 layers, the model 2"), Error);
+  }
+  AttentionState state;
+  const MultiHeadAttention& attention = model.transformer().blocks[0].attention;
+  CHECK_THROWS_WITH_AS(attention.step(Var(Tensor::zeros({1, 2, 16})), state), doctest::Contains("got [1,2,16]"), Error);
+  Tape tape;
+  CHECK_THROWS_WITH_AS(attention.step(Var(Tensor::zeros({1, 1, 16})), state), doctest::Contains("close the tape first"),
+                       Error);
+}

@@ -1,0 +1,150 @@
+// Files through POSIX calls, because only they say why something failed and can flush a folder.
+#include "train/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "tensor/error.h"
+#include "train/utf8.h"
+
+namespace flexformer {
+namespace {
+
+constexpr std::string_view temporary_suffix = ".flexformer-tmp";
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+std::string shown(const std::filesystem::path& path) { return quote(path.string(), 400); }
+
+[[noreturn]] void fail_to_read(const std::filesystem::path& path, int error) {
+  if (error == ENOENT) {
+    std::error_code ignored;
+    const std::filesystem::path here = std::filesystem::current_path(ignored);
+    fail("cannot read ", shown(path), ": no such file",
+         path.is_relative() ? "; the path is relative to " + shown(here) : "; check the path");
+  }
+  fail("cannot read ", shown(path), ": ", reason(error));
+}
+
+struct Descriptor {
+  int value;
+  ~Descriptor() { close(value); }
+};
+
+int write_some(int descriptor, std::string_view bytes) {
+  ssize_t written;
+  do written = ::write(descriptor, bytes.data(), bytes.size());
+  while (written < 0 && errno == EINTR);
+  return static_cast<int>(written);
+}
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path) {
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.value < 0) fail_to_read(path, errno);
+  struct stat status {};
+  if (fstat(file.value, &status) != 0) fail_to_read(path, errno);
+  if (S_ISDIR(status.st_mode)) fail("cannot read ", shown(path), ": it is a folder, not a file");
+  std::string bytes;
+  bytes.reserve(static_cast<std::size_t>(status.st_size));
+  std::array<char, 1 << 16> block;
+  for (;;) {
+    const ssize_t count = read(file.value, block.data(), block.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_to_read(path, errno);
+    if (count == 0) return bytes;
+    bytes.append(block.data(), static_cast<std::size_t>(count));
+  }
+}
+
+std::string read_text_file(const std::filesystem::path& path) {
+  std::string bytes = read_file(path);
+  if (bytes.starts_with("\xEF\xBB\xBF")) bytes.erase(0, 3);
+  const bool utf16_mark = bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF");
+  if (utf16_mark && bytes.substr(0, 64).find('\0') != std::string::npos)
+    fail(shown(path), " is UTF-16; convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW");
+  return bytes;
+}
+
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  temporary_ = path_;
+  temporary_ += "." + std::to_string(getpid()) + std::string(temporary_suffix);
+  descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail_with_reason("cannot write ");
+}
+
+AtomicFile::~AtomicFile() { discard(); }
+
+void AtomicFile::discard() noexcept {
+  if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+  temporary_.clear();
+}
+
+void AtomicFile::fail_with_reason(const char* doing) {
+  const int error = errno;
+  discard();
+  const bool full = error == ENOSPC || error == EDQUOT;
+  fail(doing, shown(path_), ": ", reason(error), full ? "; free some space" : "");
+}
+
+void AtomicFile::write(std::string_view bytes) {
+  // At most 1 GiB a call: Linux takes no more than about 2 GiB at once.
+  while (!bytes.empty()) {
+    const int written = write_some(descriptor_, bytes.substr(0, std::size_t{1} << 30));
+    if (written < 0) fail_with_reason("cannot write ");
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void AtomicFile::commit() {
+  // EINVAL: a file system that cannot flush (some network mounts); the rename alone is then the best there is.
+  if (fsync(descriptor_) != 0 && errno != EINVAL) fail_with_reason("cannot write ");
+  if (close(std::exchange(descriptor_, -1)) != 0) fail_with_reason("cannot write ");
+  if (rename(temporary_.c_str(), path_.c_str()) != 0) fail_with_reason("cannot replace ");
+  temporary_.clear();
+  const std::filesystem::path parent = path_.parent_path();
+  const int folder = open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return;
+  const Descriptor closing{folder};
+  fsync(folder);
+}
+
+void write_file_atomic(const std::filesystem::path& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
+int remove_stale_temporaries(const std::filesystem::path& folder) {
+  int removed = 0;
+  std::error_code missing;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, missing)) {
+    std::error_code error;
+    if (!entry.path().filename().string().ends_with(temporary_suffix) || !entry.is_regular_file(error)) continue;
+    removed += std::filesystem::remove(entry.path(), error) ? 1 : 0;
+  }
+  return removed;
+}
+
+std::uint64_t fnv1a64(std::string_view bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  return hash;
+}
+
+std::string fingerprint(std::string_view bytes) {
+  std::string digits(16, '0');
+  std::uint64_t hash = fnv1a64(bytes);
+  for (std::size_t i = digits.size(); i-- > 0; hash >>= 4) digits[i] = "0123456789abcdef"[hash & 15];
+  return digits;
+}
+
+}  // namespace flexformer

@@ -1,0 +1,48 @@
+// Whole files in, whole files out. A file under its final name is always complete: AtomicFile writes to a temporary
+// name in the same folder and renames it only after the bytes have reached the disk.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace flexformer {
+
+// All bytes of a file (or a pipe). Throws Error when it is missing, a folder, or unreadable.
+std::string read_file(const std::filesystem::path& path);
+
+// read_file() for text: drops a UTF-8 byte order mark; throws Error for UTF-16. Bytes that are not UTF-8 are kept.
+std::string read_text_file(const std::filesystem::path& path);
+
+// A file in the making. Without commit() nothing appears under its name and the temporary is removed.
+// Every failure (no such folder, read-only, disk full) throws Error with the path and the system's reason.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::string_view bytes);
+  void commit();  // flushes to disk, renames, then flushes the folder so that the new name survives a power cut
+
+ private:
+  [[noreturn]] void fail_with_reason(const char* doing);
+  void discard() noexcept;
+
+  std::filesystem::path path_, temporary_;
+  int descriptor_ = -1;
+};
+
+void write_file_atomic(const std::filesystem::path& path, std::string_view bytes);
+
+// Deletes what an interrupted AtomicFile left in `folder`; returns how many files that were. A missing folder has none.
+int remove_stale_temporaries(const std::filesystem::path& folder);
+
+// FNV-1a, 64 bit: h = (h ^ byte) * 0x100000001b3 from 0xcbf29ce484222325. Notices changed data; no cryptographic hash.
+std::uint64_t fnv1a64(std::string_view bytes);
+
+// fnv1a64() as 16 hexadecimal digits, as run folders store it.
+std::string fingerprint(std::string_view bytes);
+
+}  // namespace flexformer

@@ -1,0 +1,97 @@
+#include "train/language_run.h"
+
+#include "train/files.h"
+#include "train/model_options.h"
+#include "train/program.h"
+#include "train/story_grammar.h"
+
+namespace flexformer {
+namespace {
+
+// Enough stories that no window is seen twice in the default run, and a validation text that tells 0.01 nats apart.
+constexpr Index kTrainStories = 60000, kValidStories = 1500;
+
+}  // namespace
+
+void add_language_options(Options& options) {
+  options.add_text("data.train", "", "text file to train on; empty: stories of the embedded grammar");
+  options.add_text("data.valid", "", "text file to validate on; empty: the last tenth of data.train");
+  options.add_choice("data.tokenizer", "char", tokenizer_names(),
+                     "how text is cut into tokens (embedded stories: words)");
+  options.add_integer(
+      "data.vocab", 0,
+      {.max = 1e7, .unit = "tokens", .help = "largest vocabulary of word and bpe; 0: no limit (bpe: 8192)"});
+  options.add_integer("data.valid_stride", 0,
+                      {.unit = "tokens",
+                       .help = "between starts of validation windows: less than train.block gives every "
+                               "target more context, and takes longer; 0: train.block (embedded stories: half)"});
+  add_training_options(options, {.steps = 1000,
+                                 .batch = 16,
+                                 .warmup = 100,
+                                 .eval_every = 250,
+                                 .lr = 2e-3,
+                                 .min_lr = 1e-4,
+                                 .weight_decay = 0.1,
+                                 .beta2 = 0.99,
+                                 .steps_help = "optimiser steps"});
+  options.add_integer("train.block", 128, {.min = 1, .max = 1 << 24, .unit = "tokens", .help = "context length"});
+  add_model_options(options, 2, 4, 64, 0, 0);
+  options.add_flag("model.tie", false, "use the token embedding as the output layer's matrix");
+  add_machine_options(options);
+}
+
+LanguageData load_language_data(const Options& options, std::unique_ptr<Tokenizer> stored) {
+  LanguageData data;
+  data.tokenizer = std::move(stored);
+  const std::string &train = options.text("data.train"), &valid = options.text("data.valid");
+  data.embedded = train.empty();
+  if (data.embedded && !valid.empty())
+    throw UsageError("data.valid is given without data.train; give both, or neither for the embedded stories");
+  std::string train_text = data.embedded ? StoryGrammar::corpus(1, kTrainStories) : read_text_file(train);
+  const bool has_valid = data.embedded || !valid.empty();
+  const std::string valid_text = data.embedded ? StoryGrammar::corpus(2, kValidStories)
+                                 : has_valid   ? read_text_file(valid)
+                                               : std::string();
+  const std::string train_name = data.embedded ? "embedded stories" : train;
+  const std::string valid_name = data.embedded ? "embedded validation stories" : valid;
+  if (!data.tokenizer) {
+    // Characters come from both texts: one that only the validation text has must not end a run hours later.
+    const std::string name =
+        data.embedded && !options.given("data.tokenizer") ? "word" : options.text("data.tokenizer");
+    std::vector<std::string_view> texts = {train_text};
+    if (name == "char") texts.push_back(valid_text);
+    const Index vocab = options.integer("data.vocab");
+    data.tokenizer = make_tokenizer(name, texts, {.vocab = name == "bpe" && vocab == 0 ? 8192 : vocab});
+  }
+  const std::string_view valid_view = valid_text;
+  data.text = make_text_data(train_text, train_name, has_valid ? &valid_view : nullptr, valid_name, *data.tokenizer);
+  return data;
+}
+
+WindowOptions window_options(const Options& options, bool embedded) {
+  WindowOptions w;
+  w.block = options.integer("train.block");
+  w.batch = options.integer("train.batch");
+  w.accumulate = options.integer("train.accumulate");
+  w.valid_stride = options.integer("data.valid_stride");
+  if (embedded && w.valid_stride == 0) w.valid_stride = std::max<Index>(1, w.block / 2);
+  w.label_smoothing = float(options.real("train.label_smoothing"));
+  w.seed = std::uint64_t(options.integer("seed"));
+  return w;
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const RunFolder& folder) {
+  const auto path = folder.file("tokenizer.json");
+  return Tokenizer::from_json(read_json(path), path.string());
+}
+
+SavedLanguageModel::SavedLanguageModel(const RunFolder& folder) : options("train_lm", "") {
+  add_language_options(options);
+  folder.load_config(options);
+  tokenizer = load_tokenizer(folder);
+  Random random(0);
+  model = std::make_unique<LanguageModel>(language_model_options(options, tokenizer->vocab_size()), random);
+  step = folder.load_best(model->parameters(), tokenizer->fingerprint());
+}
+
+}  // namespace flexformer

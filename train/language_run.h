@@ -1,0 +1,38 @@
+// What the programs around a language model share: its keys, its data, and loading it back from a run folder.
+#pragma once
+#include <memory>
+
+#include "nn/language_model.h"
+#include "train/language_task.h"
+#include "train/run_folder.h"
+
+namespace flexformer {
+
+// Declares every key of train_lm.
+void add_language_options(Options& options);
+
+// The text that the options ask for: files, or stories of the embedded grammar where data.train is empty.
+struct LanguageData {
+  std::unique_ptr<Tokenizer> tokenizer;
+  TextData text;
+  bool embedded = false;
+};
+// `stored`: the tokenizer of the run that goes on, or null to make one.
+LanguageData load_language_data(const Options& options, std::unique_ptr<Tokenizer> stored);
+
+// The windows that the options describe.
+WindowOptions window_options(const Options& options, bool embedded);
+
+// A trained model as a run folder holds it, with its best weights.
+struct SavedLanguageModel {
+  explicit SavedLanguageModel(const RunFolder& folder);
+
+  Options options;  // of the training run
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<LanguageModel> model;
+  Index step;  // at which these weights were best
+};
+
+std::unique_ptr<Tokenizer> load_tokenizer(const RunFolder& folder);
+
+}  // namespace flexformer

@@ -1,0 +1,43 @@
+// Language modelling as a training task: random windows of a text to train on, the whole validation text to evaluate.
+#pragma once
+#include "nn/language_model.h"
+#include "train/text_data.h"
+#include "train/trainer.h"
+
+namespace flexformer {
+
+struct WindowOptions {
+  Index block = 128;       // tokens of a window
+  Index batch = 32;        // windows of a micro-batch
+  Index accumulate = 1;    // micro-batches of a step
+  Index valid_stride = 0;  // tokens between the starts of validation windows; 0: block
+  float label_smoothing = 0;
+  std::uint64_t seed = 0;
+};
+
+class LanguageTask : public Task {
+ public:
+  LanguageTask(const LanguageModel& model, const TextData& data, const WindowOptions& options)
+      : model_(model), data_(data), options_(options) {}
+
+  Index begin_step(Index step) override;
+  Index step_tokens() const override { return options_.accumulate * options_.batch * options_.block; }
+  Index micro_batches() const override { return options_.accumulate; }
+  Var loss_sum(Index micro_batch, const Pass& pass) override;
+
+  bool has_validation() const override { return data_.valid.size() >= 2; }
+  // Every token but the first is a target once. A window's first block - stride tokens are context only, unless it is
+  // the first window; the last window may be shorter.
+  Evaluation evaluate() override;
+
+ private:
+  // Summed loss of windows of equal length, counting the last `counted` targets of each.
+  double window_loss(const std::vector<Index>& starts, Index length, Index counted) const;
+
+  const LanguageModel& model_;
+  const TextData& data_;
+  WindowOptions options_;
+  Index step_ = 0;
+};
+
+}  // namespace flexformer

@@ -1,0 +1,29 @@
+// The model.* keys of the trainers, and the models they describe.
+#pragma once
+#include "nn/classifier.h"
+#include "nn/language_model.h"
+#include "train/config.h"
+
+namespace flexformer {
+
+// Declares the keys that both trainers have.
+void add_model_options(Options& options, Index layers, Index heads, Index dim, Index ffn, double dropout);
+
+// Writes the defaults that depend on the kind of attention (model.floor, model.tie_qk_init, train.kernel_lr) into the
+// options, so that config.json holds what is used. `language`: language models keep a larger floor and learn their
+// kernels at 5 times the base rate (docs/math.md, "The floor").
+void settle_model_options(Options& options, bool language);
+
+// Throws UsageError where sizes do not fit each other, naming the keys.
+LanguageModelOptions language_model_options(const Options& options, Index vocabulary);
+ClassifierOptions classifier_options(const Options& options, Index vocabulary, Index classes);
+
+// Bytes that training takes at its peak, roughly: parameters with gradient and two moments, and the activations of one
+// micro-batch of `tokens` tokens, `outputs` of which reach the output layer of `width` columns.
+Index training_bytes(const TransformerOptions& options, Index parameters, Index tokens, Index outputs, Index width);
+// What the system could still give this process; the largest number where that cannot be found out.
+Index available_bytes();
+// Throws Error, naming the keys to lower, if `needed` bytes are more than there are.
+void check_memory(Index needed);
+
+}  // namespace flexformer

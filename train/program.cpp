@@ -1,0 +1,105 @@
+#include "train/program.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <new>
+
+#include "tensor/parallel.h"
+
+namespace flexformer {
+namespace {
+
+// A program built for a newer processor would die of an illegal instruction. This runs before anything else can.
+[[gnu::constructor(101)]] void check_processor() {
+#if defined(__x86_64__)
+  const char* missing = nullptr;
+  __builtin_cpu_init();  // constructors may run before the compiler's own
+#if defined(__AVX2__)
+  if (!__builtin_cpu_supports("avx2")) missing = "AVX2";
+#endif
+#if defined(__FMA__)
+  if (!__builtin_cpu_supports("fma")) missing = "FMA";
+#endif
+#if defined(__AVX512F__)
+  if (!__builtin_cpu_supports("avx512f")) missing = "AVX-512";
+#endif
+#if defined(__AVX512BF16__)
+  if (!__builtin_cpu_supports("avx512bf16")) missing = "AVX-512 BF16";
+#endif
+  if (!missing) return;
+  const char *before = "error: this program was built for a processor with ",
+             *after = ", which this one lacks; rebuild here with 'make', or anywhere with 'make ARCH=x86-64-v2'\n";
+  for (const char* part : {before, missing, after})
+    if (write(STDERR_FILENO, part, std::char_traits<char>::length(part)) < 0) break;
+  _exit(1);
+#endif
+}
+
+volatile std::sig_atomic_t received_signal = 0;
+
+void on_stop_signal(int signal) {
+  if (received_signal) _exit(128 + signal);
+  received_signal = signal;
+}
+
+int report(const char* message, int status) {
+  std::cout.flush();
+  std::cerr << "error: " << message << std::endl;
+  return status;
+}
+
+}  // namespace
+
+int run_program(Options& options, int argc, char** argv, const std::function<int(Options&)>& body) {
+  try {
+    switch (options.parse(argc, argv)) {
+      case Request::help:
+        std::cout << options.help();
+        break;
+      case Request::version:
+        std::cout << options.version() << "\n";
+        break;
+      case Request::print_config:
+        std::cout << dump_json(options.effective(), 2) << "\n";
+        break;
+      case Request::run:
+        return body(options);
+    }
+    std::cout.flush();
+    return std::cout ? 0 : report("standard output could not be written", 1);
+  } catch (const UsageError& error) {
+    return report(error.what(), 2);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory; lower train.batch, train.block (or data.max_length), model.dim or model.layers", 1);
+  } catch (const std::exception& error) {
+    return report(error.what(), 1);
+  }
+}
+
+void watch_stop_signals() {
+  struct sigaction action = {};
+  action.sa_handler = on_stop_signal;
+  for (int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+}
+
+int stop_signal() { return received_signal; }
+
+void add_machine_options(Options& options) {
+  options.add_integer("threads", 0,
+                      {.max = 1024, .unit = "threads", .help = "0: all processors; results do not depend on it"});
+  options.add_choice("device", "auto", {"auto", "cpu", "cuda"}, "where to compute; auto takes a GPU if there is one");
+  options.add_choice("precision", "f32", {"f32", "bf16"}, "number format of the products");
+}
+
+std::string use_machine_options(const Options& options) {
+  set_threads(int(options.integer("threads")));
+  if (options.text("device") == "cuda")
+    fail("device=cuda: this build has no CUDA; use device=cpu, or rebuild with 'make CUDA=1'");
+  if (options.text("precision") == "bf16") throw UsageError("precision=bf16 needs a CUDA build; use precision=f32");
+  return "cpu";
+}
+
+}  // namespace flexformer

@@ -1,0 +1,24 @@
+// What every program's main does alike: options, help, errors as one line, and stopping when asked to.
+#pragma once
+#include <functional>
+
+#include "train/config.h"
+
+namespace flexformer {
+
+// Parses the options, answers --help, --version and --print-config, then runs `body` and returns its status. Every
+// failure becomes one line "error: ..." on stderr and status 1; a mistake in the options becomes status 2.
+int run_program(Options& options, int argc, char** argv, const std::function<int(Options&)>& body);
+
+// From here on SIGINT and SIGTERM only set stop_signal(); a second one leaves at once with 130 or 143.
+void watch_stop_signals();
+// The signal that asked to stop, or 0. 128 + signal is the status to leave with.
+int stop_signal();
+
+// Keys that mean the same in every program.
+void add_machine_options(Options& options);  // threads, device, precision
+// Applies them: sets the number of threads, and refuses a device or precision this build does not have. Returns the
+// device's name for the summary.
+std::string use_machine_options(const Options& options);
+
+}  // namespace flexformer

@@ -1,0 +1,107 @@
+#include "train/text_classes.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "tensor/random.h"
+
+namespace flexformer {
+namespace {
+
+// Cuts texts so that together they have at most `room` tokens: the longer one first, at its end.
+void cut_to(std::vector<std::int32_t>& a, std::vector<std::int32_t>& b, std::size_t room) {
+  const std::size_t half = room / 2;
+  if (a.size() + b.size() <= room) return;
+  if (a.size() <= half)
+    b.resize(room - a.size());
+  else if (b.size() <= room - half)
+    a.resize(room - b.size());
+  else
+    a.resize(half), b.resize(room - half);
+}
+
+}  // namespace
+
+EncodedText encode_row(const Row& row, const Tokenizer& tokenizer, const EncodingOptions& options,
+                       EncodedTexts* counts) {
+  const auto room = std::size_t(options.max_length - (options.start_token ? 1 : 0));
+  const auto tokens_of = [&](const std::string& text) {
+    std::vector<std::int32_t> ids = tokenizer.encode(text);
+    if (ids.empty()) {
+      ids.push_back(tokenizer.unknown_id());
+      if (counts) ++counts->empty;
+    }
+    return ids;
+  };
+  EncodedText out;
+  out.ids = tokens_of(row.text);
+  bool cut = false;
+  if (options.pair) {
+    out.ids2 = tokens_of(row.text2);
+    if (options.two_tower) {
+      cut = out.ids.size() > room || out.ids2.size() > room;
+      out.ids2.resize(std::min(out.ids2.size(), room));
+    } else {
+      const std::size_t before = out.ids.size() + out.ids2.size();
+      cut_to(out.ids, out.ids2, room - 1);
+      cut = out.ids.size() + out.ids2.size() < before;
+      out.ids.push_back(tokenizer.special_id("<sep>"));
+      out.ids.insert(out.ids.end(), out.ids2.begin(), out.ids2.end());
+      out.ids2.clear();
+    }
+  }
+  cut = cut || out.ids.size() > room;
+  out.ids.resize(std::min(out.ids.size(), room));
+  if (options.start_token)
+    for (auto* ids : {&out.ids, &out.ids2})
+      if (!ids->empty()) ids->insert(ids->begin(), tokenizer.special_id("<cls>"));
+  if (counts) {
+    counts->truncated += cut;
+    counts->longest = std::max({counts->longest, std::int64_t(out.ids.size()), std::int64_t(out.ids2.size())});
+    counts->tokens += std::int64_t(out.ids.size() + out.ids2.size());
+  }
+  return out;
+}
+
+EncodedTexts encode_table(const Table& table, const std::vector<std::int32_t>& labels, const Tokenizer& tokenizer,
+                          const EncodingOptions& options) {
+  EncodedTexts out;
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    out.rows.push_back(encode_row(table.rows[i], tokenizer, options, &out));
+    if (!labels.empty()) out.rows.back().label = labels[i];
+  }
+  return out;
+}
+
+Table split_off(Table& table, double share, std::uint64_t seed) {
+  std::map<std::string, std::int64_t> wanted;
+  for (const Row& row : table.rows) ++wanted[row.label.value_or("")];
+  for (auto& [label, count] : wanted)
+    count = count < 2 ? 0 : std::max<std::int64_t>(1, std::int64_t(double(count) * share + 0.5));
+  std::vector<char> moves(table.rows.size(), 0);
+  for (std::int64_t i : shuffled(std::int64_t(table.rows.size()), seed, 0)) {
+    std::int64_t& left = wanted[table.rows[std::size_t(i)].label.value_or("")];
+    if (left > 0) moves[std::size_t(i)] = 1, --left;
+  }
+  Table other = table;
+  other.rows.clear();
+  std::vector<Row> stay;
+  for (std::size_t i = 0; i < table.rows.size(); ++i)
+    (moves[i] ? other.rows : stay).push_back(std::move(table.rows[i]));
+  table.rows = std::move(stay);
+  return other;
+}
+
+std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed, std::uint64_t stream) {
+  std::vector<std::int64_t> order(std::size_t(count), 0);
+  std::iota(order.begin(), order.end(), 0);
+  for (std::int64_t i = count - 1; i > 0; --i) {
+    const Philox x = Philox::at({seed, stream}, std::uint64_t(i));
+    const std::uint64_t draw = (std::uint64_t(x.v[0]) << 32) | x.v[1];
+    std::swap(order[std::size_t(i)], order[std::size_t(draw % std::uint64_t(i + 1))]);
+  }
+  return order;
+}
+
+}  // namespace flexformer

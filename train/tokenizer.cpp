@@ -1,0 +1,243 @@
+// What all tokenizers share, the two simplest kinds, and the factory.
+#include "train/tokenizer.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tensor/error.h"
+#include "train/files.h"
+#include "train/tokenizer_kinds.h"
+
+namespace flexformer {
+namespace {
+
+constexpr std::int64_t format_version = 1;
+constexpr std::size_t max_token_bytes = 256;
+constexpr std::uint32_t stray_byte_base = 0x110000;  // one past the last code point
+
+std::uint32_t char_key(const CodePoint& unit) { return unit.valid ? unit.value : stray_byte_base + unit.value; }
+
+std::vector<std::string> with_bytes(std::vector<std::string> specials) {
+  for (int byte = 0; byte < 256; ++byte) specials.emplace_back(1, static_cast<char>(byte));
+  return specials;
+}
+
+std::vector<std::string> strings_from_json(const Json& array, const std::string& source) {
+  if (!array.is_array()) fail(source, ": expected an array of tokens, found ", array.type_name());
+  std::vector<std::string> strings;
+  for (const Json& element : array) strings.push_back(bytes_from_json(element, source));
+  return strings;
+}
+
+std::vector<BpeTokenizer::Merge> merges_from_json(const Json& array, std::int64_t first_id, const std::string& source) {
+  std::vector<BpeTokenizer::Merge> merges;
+  std::vector<std::size_t> lengths(static_cast<std::size_t>(first_id), 1);  // of the tokens, in bytes
+  for (const Json& element : array) {
+    const auto id_at = [&](std::size_t at) {
+      const bool is_pair = array.is_array() && element.is_array() && element.size() == 2;
+      const std::int64_t id = is_pair && element[at].is_number_integer() ? element[at].get<std::int64_t>() : -1;
+      if (id < 0 || id >= first_id + std::ssize(merges))
+        fail(source, ": merge ", merges.size(), " is not a pair of earlier ids: ", quote(dump_json(element)));
+      return static_cast<std::int32_t>(id);
+    };
+    const auto [left, right] = merges.emplace_back(id_at(0), id_at(1));
+    lengths.push_back(lengths[static_cast<std::size_t>(left)] + lengths[static_cast<std::size_t>(right)]);
+    // Training never makes such tokens, and a chain of doublings in a damaged file would fill the memory.
+    if (lengths.back() > max_token_bytes) fail(source, ": merge ", merges.size() - 1, " makes too long a token");
+  }
+  return merges;
+}
+
+// The tokens of a char or word vocabulary, specials in front; each may stand there once.
+std::vector<std::string> table_from_json(const Json& json, std::vector<std::string> specials,
+                                         const std::string& source) {
+  for (std::string& token : strings_from_json(json_member(json, "tokens", source), source)) {
+    if (token.empty()) fail(source, ": a token is empty");
+    specials.push_back(std::move(token));
+  }
+  std::set<std::string_view> seen;
+  for (const std::string& token : specials)
+    if (!seen.insert(token).second) fail(source, ": the token ", quote(token), " stands there twice");
+  return specials;
+}
+
+}  // namespace
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
+  return lowercase_ ? encode_text(flexformer::lowercase(text)) : encode_text(text);
+}
+
+const std::string& Tokenizer::token(std::int32_t id) const {
+  if (id < 0 || id >= vocab_size())
+    fail("token id ", id, " is outside the vocabulary of the ", name(), " tokenizer, 0 to ", vocab_size() - 1);
+  return tokens_[static_cast<std::size_t>(id)];
+}
+
+std::string Tokenizer::decode_next(std::int32_t previous, std::int32_t id) const {
+  const std::string& bytes = token(id);
+  return previous >= 0 && space_between(previous, id) ? " " + bytes : bytes;
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
+  std::string text;
+  std::int32_t previous = -1;
+  for (const std::int32_t id : ids) {
+    text += decode_next(previous, id);
+    previous = id;
+  }
+  return text;
+}
+
+std::int64_t Tokenizer::token_bytes(std::int32_t id) const {
+  const std::string& bytes = token(id);
+  return id < special_count_ ? 0 : static_cast<std::int64_t>(bytes.size());
+}
+
+std::int64_t Tokenizer::covered_bytes(std::string_view text, std::span<const std::int32_t> ids,
+                                      std::size_t count) const {
+  if (count >= ids.size()) return static_cast<std::int64_t>(text.size());
+  std::int64_t bytes = 0;
+  for (const std::int32_t id : ids.first(count)) {
+    // An unknown character stands for as many bytes as the text has there.
+    const std::size_t at = static_cast<std::size_t>(bytes);
+    bytes += id < special_count_ ? static_cast<std::int64_t>(next_code_point(text, at).length) : token_bytes(id);
+  }
+  return bytes;
+}
+
+std::int32_t Tokenizer::special_id(std::string_view special) const {
+  const auto end = tokens_.begin() + special_count_;
+  const auto found = std::find(tokens_.begin(), end, special);
+  return found == end ? -1 : static_cast<std::int32_t>(found - tokens_.begin());
+}
+
+std::int32_t Tokenizer::start_id() const {
+  const auto first = tokens_.begin() + special_count_;
+  const auto newline = std::find(first, tokens_.end(), "\n");
+  if (newline != tokens_.end()) return static_cast<std::int32_t>(newline - tokens_.begin());
+  return static_cast<std::int32_t>(std::min(special_count_, vocab_size() - 1));
+}
+
+Json Tokenizer::to_json() const {
+  Json json = {{"format_version", format_version}, {"name", name()}, {"lowercase", lowercase_}};
+  json["specials"] = Json::array();
+  for (const std::string& special : std::span(tokens_).first(static_cast<std::size_t>(special_count_)))
+    json["specials"].push_back(json_bytes(special));
+  add_to_json(json);
+  return json;
+}
+
+std::string Tokenizer::fingerprint() const { return flexformer::fingerprint(dump_json(to_json())); }
+
+std::unique_ptr<Tokenizer> Tokenizer::from_json(const Json& json, const std::string& source) {
+  const auto version = json_get<std::int64_t>(json, "format_version", source);
+  if (version != format_version)
+    fail(source, ": tokenizer format ", version, " is not known; this program reads ", format_version);
+  const auto name = json_get<std::string>(json, "name", source);
+  const bool lowercase = json_get<bool>(json, "lowercase", source);
+  std::vector<std::string> specials = strings_from_json(json_member(json, "specials", source), source);
+  const std::int64_t special_count = std::ssize(specials);
+  if (name == "byte") return std::make_unique<ByteTokenizer>(std::move(specials), lowercase);
+  if (name == "bpe") {
+    auto merges = merges_from_json(json_member(json, "merges", source), special_count + 256, source);
+    return std::make_unique<BpeTokenizer>(std::move(specials), lowercase, std::move(merges));
+  }
+  if (name != "char" && name != "word") fail(source, ": unknown kind of tokenizer ", quote(name));
+  std::vector<std::string> tokens = table_from_json(json, std::move(specials), source);
+  if (name == "char") {
+    for (std::size_t id = static_cast<std::size_t>(special_count); id < tokens.size(); ++id)
+      if (next_code_point(tokens[id], 0).length != tokens[id].size())
+        fail(source, ": the token ", quote(tokens[id]), " is not one character");
+    return std::make_unique<CharTokenizer>(std::move(tokens), special_count, lowercase);
+  }
+  const auto specials_end = tokens.begin() + special_count;
+  if (std::find(tokens.begin(), specials_end, "<unk>") == specials_end)
+    fail(source, ": a word tokenizer needs the special token '<unk>'");
+  const bool keep_newlines = json_get<bool>(json, "keep_newlines", source);
+  const bool split_punctuation = json_get<bool>(json, "split_punctuation", source);
+  return std::make_unique<WordTokenizer>(std::move(tokens), special_count, lowercase, keep_newlines, split_punctuation);
+}
+
+ByteTokenizer::ByteTokenizer(std::vector<std::string> specials, bool lowercase)
+    : Tokenizer(with_bytes(specials), std::ssize(specials), lowercase) {}
+
+std::vector<std::int32_t> ByteTokenizer::encode_text(std::string_view text) const {
+  std::vector<std::int32_t> ids(text.size());
+  const auto first = static_cast<std::int32_t>(special_count_);
+  std::ranges::transform(text, ids.begin(), [first](char byte) { return first + static_cast<unsigned char>(byte); });
+  return ids;
+}
+
+CharTokenizer::CharTokenizer(std::vector<std::string> tokens, std::int64_t special_count, bool lowercase)
+    : Tokenizer(std::move(tokens), special_count, lowercase) {
+  for (auto id = static_cast<std::int32_t>(special_count_); id < vocab_size(); ++id)
+    ids_.emplace(char_key(next_code_point(token(id), 0)), id);
+}
+
+std::vector<std::int32_t> CharTokenizer::encode_text(std::string_view text) const {
+  std::vector<std::int32_t> ids;
+  ids.reserve(text.size());
+  const std::int32_t unknown = unknown_id();
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint unit = next_code_point(text, at);
+    const auto found = ids_.find(char_key(unit));
+    if (found == ids_.end() && unknown < 0)
+      fail("the character ", describe(unit, text.substr(at, unit.length)), " in line ",
+           1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
+           " does not occur in the text the char tokenizer was made from; leave it out or train with it, or use the "
+           "byte tokenizer, which takes any text");
+    ids.push_back(found == ids_.end() ? unknown : found->second);
+    at += unit.length;
+  }
+  return ids;
+}
+
+void CharTokenizer::add_to_json(Json& json) const {
+  json["tokens"] = Json::array();
+  for (const std::string& token : std::span(tokens_).subspan(static_cast<std::size_t>(special_count_)))
+    json["tokens"].push_back(json_bytes(token));
+}
+
+std::unique_ptr<Tokenizer> train_char(std::span<const std::string_view> texts, const TokenizerOptions& options) {
+  std::unordered_map<std::uint32_t, std::string_view> seen;
+  for (const std::string_view text : texts) {
+    for (std::size_t at = 0; at < text.size();) {
+      const CodePoint unit = next_code_point(text, at);
+      seen.try_emplace(char_key(unit), text.substr(at, unit.length));
+      at += unit.length;
+    }
+  }
+  if (seen.empty()) fail("a char tokenizer cannot be made: the training text is empty");
+  std::vector<std::pair<std::uint32_t, std::string_view>> sorted(seen.begin(), seen.end());
+  std::ranges::sort(sorted);
+  std::vector<std::string> tokens = options.specials;
+  for (const auto& [key, bytes] : sorted) tokens.emplace_back(bytes);
+  return std::make_unique<CharTokenizer>(std::move(tokens), std::ssize(options.specials), options.lowercase);
+}
+
+const std::vector<std::string>& tokenizer_names() {
+  static const std::vector<std::string> names{"byte", "char", "word", "bpe"};
+  return names;
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::span<const std::string_view> texts,
+                                          const TokenizerOptions& options) {
+  std::vector<std::string> lowered;
+  std::vector<std::string_view> views(texts.begin(), texts.end());
+  if (options.lowercase && name != "byte") {
+    lowered.reserve(texts.size());
+    for (std::string_view& view : views) view = lowered.emplace_back(lowercase(view));
+  }
+  if (name == "byte") return std::make_unique<ByteTokenizer>(options.specials, options.lowercase);
+  if (name == "char") return train_char(views, options);
+  if (name == "word") return train_word(views, options);
+  if (name == "bpe") return train_bpe(views, options);
+  fail("unknown tokenizer ", quote(name), "; there are byte, char, word and bpe");
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::string_view text,
+                                          const TokenizerOptions& options) {
+  return make_tokenizer(name, std::span(&text, 1), options);
+}
+
+}  // namespace flexformer

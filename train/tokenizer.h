@@ -1,0 +1,92 @@
+// Tokenizers: text -> token ids -> text. Every kind is a table of byte strings, special tokens first; kinds differ only
+// in how they cut a text into entries of the table. So decoding, byte counts and files are written once.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/json_file.h"
+
+namespace flexformer {
+
+struct TokenizerOptions {
+  std::int64_t vocab = 0;         // word: largest vocabulary, 0 = no limit; bpe: the size to reach. Specials included
+  std::int64_t min_count = 1;     // word: rarer words become <unk>
+  bool lowercase = false;         // texts are lower-cased first
+  bool keep_newlines = true;      // word: a newline is the token "\n" (language models) or mere space (classifiers)
+  bool split_punctuation = true;  // word: false for texts that are already split into words by spaces
+  std::vector<std::string> specials = {};  // ids 0, 1, ...; {"<pad>", "<unk>"} for classifiers. word adds "<unk>"
+};
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  virtual std::string name() const = 0;
+
+  std::int64_t vocab_size() const { return static_cast<std::int64_t>(tokens_.size()); }
+
+  // byte, bpe: takes any bytes. char: without "<unk>" a character the vocabulary lacks throws Error with the character
+  // and its line. word: an unknown word is "<unk>".
+  std::vector<std::int32_t> encode(std::string_view text) const;
+
+  // decode(encode(x)) == x for byte, char and bpe (lower-cased if the tokenizer lower-cases, "<unk>" for characters not
+  // known). word joins by single spaces where typography wants one (none around a newline, before ",.;:!?)]}%", after
+  // "([{"); then encode(decode(ids)) == ids for ids that encode() gave. Throws Error for an id outside the vocabulary.
+  std::string decode(std::span<const std::int32_t> ids) const;
+  // What decode() adds to the text for `id` when `previous` came just before (-1: nothing did). For streamed output.
+  std::string decode_next(std::int32_t previous, std::int32_t id) const;
+
+  const std::string& token(std::int32_t id) const;  // its bytes, or the name of a special token
+  // Bytes of text a token stands for; 0 for a special one. Over a whole text they add up to its size exactly for byte,
+  // char and bpe (as long as no character is unknown). For word, spaces come on top: use covered_bytes().
+  std::int64_t token_bytes(std::int32_t id) const;
+  // How much of `text` its first `count` tokens cover, where the space between two tokens belongs to the second. All
+  // tokens cover all bytes, so that bits per byte are exact for every kind.
+  virtual std::int64_t covered_bytes(std::string_view text, std::span<const std::int32_t> ids, std::size_t count) const;
+
+  std::int32_t special_id(std::string_view special) const;  // -1 if there is none of this name
+  std::int32_t unknown_id() const { return special_id("<unk>"); }
+  std::int32_t pad_id() const { return special_id("<pad>"); }
+  std::int64_t special_count() const { return special_count_; }
+  // What to start generating from when there is no prompt: the newline if it is one token, else the first real token.
+  std::int32_t start_id() const;
+
+  // Tokens are written by json_bytes(), so any bytes survive. The same vocabulary gives the same fingerprint.
+  Json to_json() const;
+  std::string fingerprint() const;
+  // Throws Error "source: ..." if `json` is not what to_json() writes.
+  static std::unique_ptr<Tokenizer> from_json(const Json& json, const std::string& source);
+
+ protected:
+  Tokenizer(std::vector<std::string> tokens, std::int64_t special_count, bool lowercase)
+      : tokens_(std::move(tokens)), special_count_(special_count), lowercase_(lowercase) {}
+
+  virtual std::vector<std::int32_t> encode_text(std::string_view text) const = 0;
+  virtual bool space_between(std::int32_t, std::int32_t) const { return false; }
+  virtual void add_to_json(Json& json) const = 0;
+
+  std::vector<std::string> tokens_;
+  std::int64_t special_count_;
+  bool lowercase_;
+};
+
+// The kinds make_tokenizer() knows: byte, char, word, bpe.
+//  byte  256 byte values; no training.
+//  char  the code points of the texts in order of value, then the stray bytes (those that are no UTF-8).
+//  word  words by falling frequency, then by value. A word is a run of letters, digits and '_'; an apostrophe or hyphen
+//        between letters or digits, and a point or comma between digits, stays inside; every other mark is a token.
+//  bpe   byte pairs: starting from 256 bytes, the most frequent neighbours within a word are joined again and again.
+//        Stops early when no pair occurs twice; vocab_size() is what was reached.
+const std::vector<std::string>& tokenizer_names();
+
+// Builds the vocabulary from `texts`. Throws Error: unknown name, no text at all (char, word), a vocabulary limit below
+// the smallest possible one (named in the message).
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::span<const std::string_view> texts,
+                                          const TokenizerOptions& options);
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::string_view text,
+                                          const TokenizerOptions& options);
+
+}  // namespace flexformer

@@ -1,0 +1,216 @@
+// Byte pair encoding (Sennrich et al. 2016, on bytes). Pairs never cross the chunks that ChunkScanner cuts (a word with
+// the space before it, a run of digits, of marks, of white space), so counting distinct chunks replaces counting text.
+#include <algorithm>
+#include <queue>
+
+#include "tensor/error.h"
+#include "train/tokenizer_kinds.h"
+
+namespace flexformer {
+namespace {
+
+// Merging a chunk costs the square of its length; a longer run without a space is cut.
+constexpr std::size_t max_chunk_bytes = 64;
+
+std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
+  return (static_cast<std::uint64_t>(left) << 32) | static_cast<std::uint32_t>(right);
+}
+
+class ChunkScanner {
+ public:
+  explicit ChunkScanner(std::string_view text) : text_(text) {}
+
+  bool next(std::string_view& chunk) {
+    if (at_ == text_.size()) return false;
+    const std::size_t start = at_;
+    if (text_[at_] == ' ' && at_ + 1 < text_.size() && kind(at_ + 1) != Kind::space) ++at_;
+    const Kind first = kind(at_);
+    do at_ += next_code_point(text_, at_).length;
+    while (at_ < text_.size() && at_ - start < max_chunk_bytes && kind(at_) == first);
+    // The last blank of a run belongs to the word that follows.
+    const bool before_word = at_ < text_.size() && kind(at_) != Kind::space;
+    if (first == Kind::space && before_word && text_[at_ - 1] == ' ' && at_ - start > 1) --at_;
+    chunk = text_.substr(start, at_ - start);
+    return true;
+  }
+
+ private:
+  enum class Kind { space, digit, mark, letter };
+
+  Kind kind(std::size_t at) const {
+    const CodePoint unit = next_code_point(text_, at);
+    if (is_space(unit)) return Kind::space;
+    if (unit.value >= '0' && unit.value <= '9') return Kind::digit;
+    return is_punctuation(unit) ? Kind::mark : Kind::letter;
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+// Finds the merges. Counts of pairs are kept up to date by touching only the chunks that hold the merged pair. Only
+// pairs with the new id can become more frequent, so only they enter the queue; the count of another may have fallen
+// since it was queued, which is corrected when it comes up.
+class BpeTrainer {
+ public:
+  BpeTrainer(std::span<const std::string_view> texts, std::int32_t first_byte) {
+    std::unordered_map<std::string_view, std::int64_t> counts;
+    for (const std::string_view text : texts) {
+      ChunkScanner scanner(text);
+      for (std::string_view chunk; scanner.next(chunk);) ++counts[chunk];
+    }
+    for (const auto& [bytes, count] : counts) {
+      Chunk& chunk = chunks_.emplace_back(Chunk{{}, count});
+      for (const char byte : bytes) chunk.ids.push_back(first_byte + static_cast<unsigned char>(byte));
+      count_pairs(chunk, +1);
+      for (std::size_t i = 0; i + 1 < chunk.ids.size(); ++i) pair_at(chunk, i).chunks.push_back(chunks_.size() - 1);
+    }
+    for (const auto& [key, pair] : pairs_) queue_.push({pair.count, key});
+  }
+
+  // The most frequent pair, the lowest ids among equals; false when none occurs twice.
+  bool best(BpeTokenizer::Merge& merge) {
+    while (!queue_.empty()) {
+      const Candidate top = queue_.top();
+      const std::int64_t count = pairs_[top.key].count;
+      if (count == top.count && count >= 2) {
+        merge = {static_cast<std::int32_t>(top.key >> 32), static_cast<std::int32_t>(top.key & 0xFFFFFFFF)};
+        return true;
+      }
+      queue_.pop();
+      if (count >= 2) queue_.push({count, top.key});
+    }
+    return false;
+  }
+
+  void apply(const BpeTokenizer::Merge& merge, std::int32_t new_id) {
+    std::vector<std::size_t> holders;
+    holders.swap(pairs_[pair_key(merge.first, merge.second)].chunks);
+    holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
+    std::vector<std::uint64_t> fresh;
+    for (const std::size_t index : holders) {
+      Chunk& chunk = chunks_[index];
+      count_pairs(chunk, -1);
+      join(chunk.ids, merge, new_id);
+      count_pairs(chunk, +1);
+      for (std::size_t i = 0; i + 1 < chunk.ids.size(); ++i) {
+        if (chunk.ids[i] != new_id && chunk.ids[i + 1] != new_id) continue;
+        pair_at(chunk, i).chunks.push_back(index);
+        fresh.push_back(pair_key(chunk.ids[i], chunk.ids[i + 1]));
+      }
+    }
+    std::ranges::sort(fresh);
+    fresh.erase(std::unique(fresh.begin(), fresh.end()), fresh.end());
+    for (const std::uint64_t key : fresh) queue_.push({pairs_[key].count, key});
+  }
+
+ private:
+  struct Chunk {
+    std::vector<std::int32_t> ids;
+    std::int64_t count;  // how often the text has it
+  };
+  struct Pair {
+    std::int64_t count = 0;
+    std::vector<std::size_t> chunks;  // that hold it, or held it; in rising order, may repeat
+  };
+  struct Candidate {
+    std::int64_t count;
+    std::uint64_t key;
+    bool operator<(const Candidate& other) const {
+      return count != other.count ? count < other.count : key > other.key;
+    }
+  };
+
+  Pair& pair_at(const Chunk& chunk, std::size_t i) { return pairs_[pair_key(chunk.ids[i], chunk.ids[i + 1])]; }
+
+  void count_pairs(const Chunk& chunk, int sign) {
+    for (std::size_t i = 0; i + 1 < chunk.ids.size(); ++i) pair_at(chunk, i).count += sign * chunk.count;
+  }
+
+  static void join(std::vector<std::int32_t>& ids, const BpeTokenizer::Merge& merge, std::int32_t new_id) {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const bool joins = i + 1 < ids.size() && ids[i] == merge.first && ids[i + 1] == merge.second;
+      ids[kept++] = joins ? new_id : ids[i];
+      i += joins ? 1 : 0;
+    }
+    ids.resize(kept);
+  }
+
+  std::vector<Chunk> chunks_;
+  std::unordered_map<std::uint64_t, Pair> pairs_;
+  std::priority_queue<Candidate> queue_;
+};
+
+std::vector<std::string> table(std::vector<std::string> tokens, const std::vector<BpeTokenizer::Merge>& merges) {
+  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+  for (const auto& [left, right] : merges)
+    tokens.push_back(tokens[static_cast<std::size_t>(left)] + tokens[static_cast<std::size_t>(right)]);
+  return tokens;
+}
+
+}  // namespace
+
+BpeTokenizer::BpeTokenizer(std::vector<std::string> specials, bool lowercase, std::vector<Merge> merges)
+    : Tokenizer(table(specials, merges), std::ssize(specials), lowercase), merges_(std::move(merges)) {
+  auto id = static_cast<std::int32_t>(special_count_) + 256;
+  for (const auto& [left, right] : merges_) merged_.emplace(pair_key(left, right), id++);
+}
+
+void BpeTokenizer::append_chunk(std::string_view chunk, std::vector<std::int32_t>& ids) const {
+  const std::size_t start = ids.size();
+  for (const char byte : chunk)
+    ids.push_back(static_cast<std::int32_t>(special_count_) + static_cast<unsigned char>(byte));
+  for (;;) {
+    std::size_t best = 0;
+    std::int32_t best_id = INT32_MAX;
+    for (std::size_t i = start; i + 1 < ids.size(); ++i) {
+      const auto found = merged_.find(pair_key(ids[i], ids[i + 1]));
+      if (found == merged_.end() || found->second >= best_id) continue;
+      best = i;
+      best_id = found->second;
+    }
+    if (best_id == INT32_MAX) return;
+    ids[best] = best_id;
+    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+}
+
+std::vector<std::int32_t> BpeTokenizer::encode_text(std::string_view text) const {
+  std::vector<std::int32_t> ids;
+  std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> seen;  // chunk -> its ids in `ids`
+  ChunkScanner scanner(text);
+  for (std::string_view chunk; scanner.next(chunk);) {
+    const auto [entry, is_new] = seen.try_emplace(chunk);
+    auto& [start, count] = entry->second;
+    if (is_new) {
+      start = ids.size();
+      append_chunk(chunk, ids);
+      count = ids.size() - start;
+    } else {
+      for (std::size_t i = start, end = start + count; i < end; ++i) ids.push_back(ids[i]);
+    }
+  }
+  return ids;
+}
+
+void BpeTokenizer::add_to_json(Json& json) const {
+  json["merges"] = Json::array();
+  for (const auto& [left, right] : merges_) json["merges"].push_back({left, right});
+}
+
+std::unique_ptr<Tokenizer> train_bpe(std::span<const std::string_view> texts, const TokenizerOptions& options) {
+  const std::int64_t smallest = std::ssize(options.specials) + 256;
+  if (options.vocab < smallest)
+    fail("a bpe vocabulary of ", options.vocab, " is too small; give at least ", smallest, " (256 bytes and ",
+         options.specials.size(), " special tokens)");
+  BpeTrainer trainer(texts, static_cast<std::int32_t>(options.specials.size()));
+  std::vector<BpeTokenizer::Merge> merges;
+  for (BpeTokenizer::Merge merge; smallest + std::ssize(merges) < options.vocab && trainer.best(merge);) {
+    trainer.apply(merge, static_cast<std::int32_t>(smallest + std::ssize(merges)));
+    merges.push_back(merge);
+  }
+  return std::make_unique<BpeTokenizer>(options.specials, options.lowercase, std::move(merges));
+}
+
+}  // namespace flexformer

@@ -1,0 +1,89 @@
+// The kinds of tokenizer, for the factory alone. Each is built from its vocabulary; train_*() finds that vocabulary.
+#pragma once
+#include <array>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "train/tokenizer.h"
+#include "train/utf8.h"
+
+namespace flexformer {
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  ByteTokenizer(std::vector<std::string> specials, bool lowercase);
+  std::string name() const override { return "byte"; }
+
+ protected:
+  std::vector<std::int32_t> encode_text(std::string_view text) const override;
+  void add_to_json(Json&) const override {}
+};
+
+class CharTokenizer final : public Tokenizer {
+ public:
+  // tokens: specials first, then one code point or one stray byte each.
+  CharTokenizer(std::vector<std::string> tokens, std::int64_t special_count, bool lowercase);
+  std::string name() const override { return "char"; }
+
+ protected:
+  std::vector<std::int32_t> encode_text(std::string_view text) const override;
+  void add_to_json(Json& json) const override;
+
+ private:
+  std::unordered_map<std::uint32_t, std::int32_t> ids_;  // by code point; stray bytes follow behind U+10FFFF
+};
+
+// Looks words up by string_view, without a copy.
+struct StringHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+};
+
+class WordTokenizer final : public Tokenizer {
+ public:
+  // tokens: specials first, "<unk>" among them.
+  WordTokenizer(std::vector<std::string> tokens, std::int64_t special_count, bool lowercase, bool keep_newlines,
+                bool split_punctuation);
+  std::string name() const override { return "word"; }
+  std::int64_t covered_bytes(std::string_view text, std::span<const std::int32_t> ids,
+                             std::size_t count) const override;
+
+ protected:
+  std::vector<std::int32_t> encode_text(std::string_view text) const override;
+  bool space_between(std::int32_t left, std::int32_t right) const override;
+  void add_to_json(Json& json) const override;
+
+ private:
+  std::unordered_map<std::string, std::int32_t, StringHash, std::equal_to<>> ids_;
+  bool keep_newlines_, split_punctuation_;
+};
+
+class BpeTokenizer final : public Tokenizer {
+ public:
+  using Merge = std::pair<std::int32_t, std::int32_t>;  // the two ids that become the next new token
+
+  BpeTokenizer(std::vector<std::string> specials, bool lowercase, std::vector<Merge> merges);
+  std::string name() const override { return "bpe"; }
+
+ protected:
+  std::vector<std::int32_t> encode_text(std::string_view text) const override;
+  void add_to_json(Json& json) const override;
+
+ private:
+  void append_chunk(std::string_view chunk, std::vector<std::int32_t>& ids) const;
+
+  std::vector<Merge> merges_;
+  std::unordered_map<std::uint64_t, std::int32_t> merged_;  // pair_key() -> new id; a lower id was merged earlier
+};
+
+// The specials with "<unk>" in front where they lack it.
+std::vector<std::string> with_unknown(std::vector<std::string> specials);
+
+std::unique_ptr<Tokenizer> train_char(std::span<const std::string_view> texts, const TokenizerOptions& options);
+std::unique_ptr<Tokenizer> train_word(std::span<const std::string_view> texts, const TokenizerOptions& options);
+std::unique_ptr<Tokenizer> train_bpe(std::span<const std::string_view> texts, const TokenizerOptions& options);
+
+}  // namespace flexformer

@@ -1,0 +1,139 @@
+// train_classifier: trains a text classifier on tables of labelled texts, or on the embedded ListOps task.
+#include <iostream>
+
+#include "train/classifier_run.h"
+#include "train/model_options.h"
+#include "train/program.h"
+#include "train/utf8.h"
+
+namespace flexformer {
+namespace {
+
+// train.epochs -> train.steps, train.warmup and train.eval_every.
+void settle_epochs(Options& options, Index rows) {
+  const double epochs = options.real("train.epochs");
+  if (epochs == 0) return;
+  if (options.given("train.steps")) throw UsageError("give train.epochs or train.steps, not both");
+  const Index per_epoch = ClassificationTask::steps_per_epoch(rows, classification_options(options));
+  const Index steps = std::max<Index>(1, Index(epochs * double(per_epoch) + 0.5));
+  options.set("train.steps", steps);
+  if (!options.given("train.warmup")) options.set("train.warmup", steps / 10);
+  if (!options.given("train.eval_every")) options.set("train.eval_every", per_epoch);
+}
+
+std::string table_of_classes(const ConfusionMatrix& m, const LabelMap& labels) {
+  std::size_t width = 5;
+  for (Index c = 0; c < labels.size(); ++c) width = std::max(width, printable(labels.name(c)).size());
+  const auto cell = [](const std::string& value, std::size_t size) {
+    return std::string(size > value.size() ? size - value.size() : 0, ' ') + value;
+  };
+  std::string out = cell("class", width) + "  precision  recall  rows\n";
+  for (Index c = 0; c < labels.size(); ++c)
+    out += cell(printable(labels.name(c)), width) + cell(fixed(m.precision(c), 3), 11) +
+           cell(fixed(m.recall(c), 3), 8) + cell(grouped(m.support(c)), 6) + "\n";
+  return out;
+}
+
+std::string words(const ClassificationResult& result) {
+  const ConfusionMatrix& m = result.confusion;
+  return text("accuracy ", fixed(100 * m.accuracy(), 2), " % of ", grouped(m.total()),
+              " rows (always the most frequent class: ", fixed(100 * m.majority_accuracy(), 2), " %), loss ",
+              fixed(result.loss, 4), ", Matthews ", fixed(m.matthews(), 3));
+}
+
+int evaluate_saved(const Options& options, Console& console) {
+  const RunFolder folder = RunFolder::for_use(options.text("out"), "train_classifier");
+  SavedClassifier saved(folder);
+  for (const Key& key : options.keys())
+    if (key.given && key.name.starts_with("data.")) saved.options.set(key.name, key.value);
+  EncodedTexts texts;
+  if (options.given("data.valid"))
+    texts = load_labelled(saved.options, options.text("data.valid"), *saved.tokenizer, saved.labels);
+  else
+    texts = load_classifier_data(saved.options, std::move(saved.tokenizer), saved.labels).valid_texts;
+  const ClassificationTask task(*saved.model, texts, texts, saved.labels, classification_options(saved.options));
+  const ClassificationResult result = task.measure(texts);
+  console.say(text(folder.path().string(), ", best weights (step ", saved.step, "): ", words(result)));
+  console.say(table_of_classes(result.confusion, saved.labels));
+  return 0;
+}
+
+void describe(Console& console, const Options& options, const ClassifierData& data, const Classifier& model) {
+  for (const std::string& line : data.description()) console.say(line);
+  const TransformerOptions& m = model.options().transformer;
+  const Index rows = std::min<Index>(options.integer("train.batch"), Index(data.train_texts.rows.size()));
+  const Index bytes =
+      training_bytes(m, model.parameters().count(), rows * data.train_texts.longest, rows, model.options().classes);
+  console.say(text("model: ", m.attention.kind, ", ", m.layers, " layers, ", m.attention.heads, " heads, ", m.dim,
+                   " channels, ", data.tokenizer->name(), " vocabulary of ", data.tokenizer->vocab_size(), ", ",
+                   grouped(model.parameters().count()), " parameters; training takes about ", megabytes(bytes)));
+  check_memory(bytes);
+}
+
+int train(Options& options) {
+  Console console;
+  const std::string device = use_machine_options(options);
+  if (options.flag("eval")) return evaluate_saved(options, console);
+
+  RunFolder folder = RunFolder::for_training(options.text("out"), "text", options.flag("resume"));
+  const bool resumed = folder.has_checkpoint();
+  if (resumed)
+    folder.resume_options(options);
+  else
+    settle_model_options(options, false);
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<LabelMap> labels;
+  if (resumed) {
+    const auto path = folder.file("tokenizer.json");
+    tokenizer = Tokenizer::from_json(read_json(path), path.string());
+    labels = load_labels(folder);
+  }
+  const ClassifierData data = load_classifier_data(options, std::move(tokenizer), std::move(labels));
+  if (!resumed) settle_epochs(options, Index(data.train_texts.rows.size()));
+  TrainingOptions{options};
+  Random random(std::uint64_t(options.integer("seed")));
+  Classifier model(classifier_options(options, data.tokenizer->vocab_size(), data.labels->size()), random);
+  if (!resumed && !options.text("init").empty())
+    RunFolder::for_use(options.text("init"), "train_classifier").load_best(model.parameters(), data.vocabulary());
+  describe(console, options, data, model);
+  if (!resumed) {
+    folder.write_config(options);
+    write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
+    write_json_atomic(folder.file("labels.json"), data.labels->to_json());
+  }
+  console.say(text("run folder: ", folder.path().string()));
+
+  ClassificationTask task(model, data.train_texts, data.valid_texts, *data.labels, classification_options(options));
+  Trainer trainer(options, folder, model.parameters(), task, console, device);
+  const int status = trainer.run(data.fingerprint, data.vocabulary());
+  if (status != 0 || trainer.summary().is_null()) return status;
+
+  const ClassificationResult last = task.measure(data.valid_texts);
+  console.say(text("\nvalidation, last weights: ", words(last)));
+  console.say(table_of_classes(last.confusion, *data.labels));
+  Json summary = trainer.summary();
+  if (data.test) {
+    folder.load_best(model.parameters(), data.vocabulary());
+    const ClassificationResult test = task.measure(data.test_texts);
+    console.say(text("test, best weights (step ", trainer.state().best_step, "): ", words(test)));
+    summary["test_accuracy"] = test.confusion.accuracy();
+    summary["test_loss"] = json_number(test.loss);
+  }
+  folder.write_summary(summary);
+  console.say(text("trained ", trainer.state().step, " steps in ", duration(trainer.state().seconds),
+                   "; run folder: ", folder.path().string(), "  (make predict ARGS=\"--run=", folder.path().string(),
+                   " --file=texts.txt\")"));
+  return 0;
+}
+
+}  // namespace
+}  // namespace flexformer
+
+int main(int argc, char** argv) {
+  flexformer::Options options("train_classifier",
+                              "Trains a text classifier on labelled texts, or on embedded ListOps.");
+  flexformer::add_classifier_options(options);
+  options.add_flag("eval", false,
+                   "evaluate the best model of the run in out (or the last run) on data.valid, and stop");
+  return flexformer::run_program(options, argc, argv, flexformer::train);
+}

@@ -1,0 +1,125 @@
+// train_lm: trains a language model on a text file, or on the embedded stories.
+#include <iostream>
+
+#include "train/generation.h"
+#include "train/language_run.h"
+#include "train/model_options.h"
+#include "train/program.h"
+#include "train/story_grammar.h"
+
+namespace flexformer {
+namespace {
+
+void describe(Console& console, const Options& options, const LanguageData& data, const LanguageModel& model) {
+  const TextData& t = data.text;
+  console.say(text("data: ", grouped(Index(t.train.size())), " training and ", grouped(Index(t.valid.size())),
+                   " validation tokens, ", data.tokenizer->name(), " vocabulary of ", data.tokenizer->vocab_size(),
+                   data.embedded ? ", embedded stories"
+                   : t.split_off ? ", validation split off the end"
+                                 : ""));
+  if (t.valid_is_train) console.say("warning: the text is too short to split; validation is on the training text");
+  const TransformerOptions& m = model.options().transformer;
+  const Index tokens = options.integer("train.batch") * options.integer("train.block");
+  const Index bytes = training_bytes(m, model.parameters().count(), tokens, tokens, data.tokenizer->vocab_size());
+  console.say(text("model: ", m.attention.kind, ", ", m.layers, " layers, ", m.attention.heads, " heads, ", m.dim,
+                   " channels, ", grouped(model.parameters().count()), " parameters; training takes about ",
+                   megabytes(bytes)));
+  check_memory(bytes);
+}
+
+// Where the embedded grammar stands beside the model: its loss can never fall below the entropy.
+void compare_with_grammar(Console& console, double loss) {
+  const StoryGrammar grammar;
+  console.say(text("the stories' entropy is ", fixed(grammar.entropy_per_token(), 4),
+                   " nats per token (no model can do better); without memory of the story ",
+                   fixed(grammar.entropy_without_recall(), 4)));
+  console.say(text("this model: ", fixed(loss, 4), ", ", fixed(loss - grammar.entropy_per_token(), 4),
+                   " nats per token above the limit"));
+}
+
+std::string draw_sample(const LanguageModel& model, const Tokenizer& tokenizer, std::uint64_t seed) {
+  Generator generator(model, {}, seed);
+  std::int32_t id = tokenizer.start_id(), previous = id;
+  generator.feed(id);
+  std::string sample;
+  for (int i = 0; i < 120; ++i, previous = id) sample += tokenizer.decode_next(previous, id = generator.next());
+  return sample;
+}
+
+int evaluate_saved(const Options& options, Console& console) {
+  const RunFolder folder = RunFolder::for_use(options.text("out"), "train_lm");
+  SavedLanguageModel saved(folder);
+  for (const char* key : {"data.train", "data.valid", "data.valid_stride", "train.block"})
+    if (options.given(key)) saved.options.set(key, options.value(key));
+  LanguageData data;
+  if (options.given("data.valid")) {  // the text to evaluate stands alone
+    const std::string valid = options.text("data.valid");
+    data.text = load_text_data(valid, valid, *saved.tokenizer);
+  } else {
+    data = load_language_data(saved.options, load_tokenizer(folder));
+  }
+  LanguageTask task(*saved.model, data.text, window_options(saved.options, data.embedded));
+  const Evaluation result = task.evaluate();
+  console.say(text(folder.path().string(), ", best weights (step ", saved.step, "): validation loss ",
+                   fixed(result.loss, 6), " nats per token over ", grouped(result.targets), " tokens, ", result.words,
+                   ", ", fixed(result.summary.at("valid_bits_per_byte").get<double>(), 4), " bits per byte"));
+  if (data.embedded) compare_with_grammar(console, result.loss);
+  return 0;
+}
+
+int train(Options& options) {
+  Console console;
+  const std::string device = use_machine_options(options);
+  if (options.flag("eval")) return evaluate_saved(options, console);
+
+  RunFolder folder = RunFolder::for_training(options.text("out"), "lm", options.flag("resume"));
+  const bool resumed = folder.has_checkpoint();
+  if (resumed)
+    folder.resume_options(options);
+  else
+    settle_model_options(options, true);
+  TrainingOptions{options};  // refuses what does not fit together before any work is done
+  LanguageData data = load_language_data(options, resumed ? load_tokenizer(folder) : nullptr);
+  if (data.embedded) options.set("data.tokenizer", data.tokenizer->name());
+  check_block(data.text, options.integer("train.block"));
+  Random random(std::uint64_t(options.integer("seed")));
+  LanguageModel model(language_model_options(options, data.tokenizer->vocab_size()), random);
+  if (!resumed && !options.text("init").empty())
+    RunFolder::for_use(options.text("init"), "train_lm").load_best(model.parameters(), data.tokenizer->fingerprint());
+  describe(console, options, data, model);
+  if (!resumed) {
+    folder.write_config(options);
+    write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
+  }
+  console.say(text("run folder: ", folder.path().string()));
+
+  LanguageTask task(model, data.text, window_options(options, data.embedded));
+  Trainer trainer(options, folder, model.parameters(), task, console, device);
+  const int status = trainer.run(data.text.train_fingerprint, data.tokenizer->fingerprint());
+  if (status != 0 || trainer.summary().is_null()) return status;
+  folder.write_summary(trainer.summary());
+
+  folder.load_best(model.parameters(), data.tokenizer->fingerprint());
+  console.say(text("\nsample of the best model:\n", draw_sample(model, *data.tokenizer, trainer.state().seed), "\n"));
+  const Json& s = trainer.summary();
+  console.say(text("trained ", trainer.state().step, " steps, ", grouped(trainer.state().tokens), " tokens in ",
+                   duration(trainer.state().seconds), "; validation loss ",
+                   fixed(number_from_json(s.at("valid_loss"), "summary"), 4), " nats per token, perplexity ",
+                   fixed(number_from_json(s.at("valid_ppl"), "summary"), 3), "; best ",
+                   fixed(trainer.state().best_loss, 4), " at step ", trainer.state().best_step));
+  if (data.embedded) compare_with_grammar(console, trainer.state().best_loss);
+  console.say(
+      text("run folder: ", folder.path().string(), "  (make generate ARGS=\"--run=", folder.path().string(), "\")"));
+  return 0;
+}
+
+}  // namespace
+}  // namespace flexformer
+
+int main(int argc, char** argv) {
+  flexformer::Options options("train_lm", "Trains a language model on a text file, or on embedded stories.");
+  flexformer::add_language_options(options);
+  options.add_flag("eval", false,
+                   "evaluate the best model of the run in out (or the last run) on data.valid, and stop");
+  return flexformer::run_program(options, argc, argv, flexformer::train);
+}

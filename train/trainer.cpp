@@ -1,0 +1,245 @@
+#include "train/trainer.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tensor/parallel.h"
+#include "train/program.h"
+
+namespace flexformer {
+
+void add_training_options(Options& options, const TrainingDefaults& d) {
+  options.add_text("out", "", "run folder to write; empty: the next free one under runs/");
+  options.add_flag("resume", false, "go on with the run in out; keys that are not given keep their stored value");
+  options.add_text("init", "", "run folder whose best weights to start from");
+  options.add_integer("seed", 1, {.max = 9.0e15, .help = "of weights, data order and dropout"});
+  options.add_integer("log_every", 10, {.min = 1, .unit = "steps", .help = "between lines of metrics.jsonl"});
+  options.add_integer("train.steps", d.steps, {.unit = "steps", .help = d.steps_help});
+  options.add_integer("train.batch", d.batch, {.min = 1, .max = 1e7, .unit = "rows", .help = "rows of a micro-batch"});
+  options.add_integer("train.accumulate", 1,
+                      {.min = 1, .max = 1e6, .unit = "micro-batches", .help = "micro-batches of a step"});
+  options.add_real("train.lr", d.lr, {.max = 1e6, .help = "learning rate after the warm-up"});
+  options.add_real("train.min_lr", d.min_lr, {.max = 1e6, .help = "learning rate at the end of the cosine"});
+  options.add_integer("train.warmup", d.warmup, {.unit = "steps", .help = "steps in which the rate rises from 0"});
+  options.add_choice("train.schedule", "cosine", {"cosine", "inverse_sqrt", "constant"}, "how the rate falls");
+  options.add_choice("train.optimizer", "adamw", {"adamw", "adam", "sgd"}, "AdamW, Adam with L2 decay, or SGD");
+  options.add_real("train.beta1", 0.9, {.max = 1, .below = true, .help = "Adam: mean of gradients"});
+  options.add_real("train.beta2", d.beta2, {.max = 1, .below = true, .help = "Adam: mean of squared gradients"});
+  options.add_real("train.momentum", 0.9, {.max = 1, .below = true, .help = "SGD"});
+  options.add_flag("train.nesterov", false, "SGD: Nesterov's form of momentum");
+  options.add_real("train.weight_decay", d.weight_decay, {.max = 1e3, .help = "of matrices and tables"});
+  options.add_real("train.kernel_lr", 5,
+                   {.max = 1e3,
+                    .help = "factor on the rate of frequencies and tau; unless given, "
+                            "5 for language models and 1 for classifiers"});
+  options.add_real("train.clip", 1, {.max = 1e9, .help = "largest norm of the gradient; 0: no clipping"});
+  options.add_real("train.label_smoothing", 0,
+                   {.max = 1, .below = true, .help = "share of the uniform distribution in targets"});
+  options.add_integer("train.eval_every", d.eval_every,
+                      {.unit = "steps", .help = "between evaluations; 0: only at the end"});
+  options.add_integer("train.save_every", 0, {.unit = "steps", .help = "between saves; 0: with every evaluation"});
+  options.add_integer("train.patience", 0,
+                      {.unit = "evaluations", .help = "stop after this many without a new best; 0: never"});
+}
+
+TrainingOptions::TrainingOptions(const Options& options) {
+  steps = options.integer("train.steps");
+  eval_every = options.integer("train.eval_every");
+  save_every = options.integer("train.save_every") ? options.integer("train.save_every") : eval_every;
+  log_every = options.integer("log_every");
+  patience = options.integer("train.patience");
+  clip = options.real("train.clip");
+  seed = std::uint64_t(options.integer("seed"));
+  schedule = {schedule_from(options.text("train.schedule")), options.real("train.lr"), options.real("train.min_lr"),
+              options.integer("train.warmup"), steps};
+  if (schedule.min_lr > schedule.lr) {
+    if (options.given("train.min_lr"))
+      throw UsageError(text("train.min_lr=", schedule.min_lr, " is above train.lr=", schedule.lr));
+    schedule.min_lr = schedule.lr;  // a default must not stand in the way of a small rate
+  }
+  optimizer.kind = optimizer_from(options.text("train.optimizer"));
+  optimizer.beta1 = float(options.real("train.beta1"));
+  optimizer.beta2 = float(options.real("train.beta2"));
+  optimizer.momentum = float(options.real("train.momentum"));
+  optimizer.nesterov = options.flag("train.nesterov");
+  optimizer.weight_decay = float(options.real("train.weight_decay"));
+  optimizer.kernel_lr = float(options.real("train.kernel_lr"));
+}
+
+Trainer::Trainer(const Options& options, RunFolder& folder, const Parameters& parameters, Task& task, Console& console,
+                 std::string device)
+    : options_(options),
+      training_(options),
+      folder_(folder),
+      parameters_(parameters),
+      task_(task),
+      console_(console),
+      device_(std::move(device)),
+      optimizer_(parameters, training_.optimizer) {}
+
+int Trainer::run(const std::string& data_fingerprint, const std::string& vocabulary) {
+  if (folder_.has_checkpoint()) {
+    state_ = folder_.load_last(parameters_, optimizer_, vocabulary);
+    if (state_.step >= training_.steps && std::filesystem::exists(folder_.file("summary.json"))) {
+      console_.say(text("this run has finished: ", state_.step, " of ", training_.steps,
+                        " steps are done; for more, give a larger train.steps"));
+      return 0;
+    }
+    console_.say(text("resuming at step ", state_.step, " of ", training_.steps));
+    if (state_.data != data_fingerprint)
+      console_.say("warning: the training data is not what this run was trained on so far; going on with the new data");
+  } else if (options_.flag("resume")) {
+    console_.say("no complete checkpoint to resume: starting at step 0");
+  }
+  state_.seed = training_.seed;
+  state_.data = data_fingerprint;
+  state_.vocabulary = vocabulary;
+  folder_.keep_metrics(state_.step);
+  watch_stop_signals();
+  try {
+    const bool pending = state_.evaluated_step < state_.step && is_due(state_.step, training_.eval_every);
+    if (pending) evaluate();
+    since_log_.reset();
+    while (state_.step < training_.steps) {
+      const double rate = train_step();
+      const bool last = state_.step == training_.steps;
+      log_step(rate, last || is_due(state_.step, training_.log_every));
+      if (!last && is_due(state_.step, training_.eval_every)) evaluate();
+      if (!last && is_due(state_.step, training_.save_every)) save();
+      if (stop_signal()) return stopped(stop_signal());
+      if (training_.patience && state_.worse >= training_.patience) {
+        console_.say(text("stopping early: no better validation loss in ", state_.worse, " evaluations"));
+        break;
+      }
+    }
+    finish();
+    return 0;
+  } catch (const Stopped&) {
+    return stopped(stop_signal());
+  }
+}
+
+bool Trainer::is_due(Index step, Index every) { return every > 0 && step % every == 0; }
+
+double Trainer::train_step() {
+  const Stopwatch watch;
+  const double rate = training_.schedule.at(state_.step + 1);
+  const Index targets = task_.begin_step(state_.step);
+  // A stream of random numbers for every step: dropout in a resumed run draws the masks of the unbroken one.
+  Random random(training_.seed, std::uint64_t(state_.step + 1) << 32);
+  const Pass pass{.training = true, .random = &random};
+  parameters_.clear_grads();
+  double sum = 0;
+  for (Index micro = 0; micro < task_.micro_batches() && targets > 0; ++micro) {
+    Tape tape;
+    const Var loss = task_.loss_sum(micro, pass);
+    sum += double(loss.value().item());
+    // Each micro-batch counts by its targets: the gradient is that of the mean over all of them.
+    tape.backward(scale(loss, float(1.0 / double(targets))));
+  }
+  loss_ = targets > 0 ? sum / double(targets) : 0;
+  try {
+    if (!std::isfinite(loss_)) throw NonFiniteGradient(first_bad_tensor());
+    norm_ = targets > 0 ? optimizer_.step(rate, training_.clip) : 0;
+  } catch (const NonFiniteGradient& bad) {
+    console_.end_progress();
+    fail("training broke down at step ", state_.step + 1, ": loss ", fixed(loss_, 4), ", learning rate ", rate,
+         ", first bad tensor '", bad.parameter,
+         "'; the checkpoint of the last save is untouched. Lower train.lr or "
+         "train.clip, or raise train.warmup");
+  }
+  ++state_.step;
+  state_.tokens += task_.step_tokens();
+  state_.train_loss = 0.98 * state_.train_loss + 0.02 * loss_;
+  state_.seconds += watch.seconds();
+  tokens_since_log_ += task_.step_tokens();
+  return rate;
+}
+
+std::string Trainer::first_bad_tensor() const {
+  const auto bad = [](const Tensor& tensor) {
+    const float* x = tensor.data();
+    return !std::all_of(x, x + tensor.numel(), [](float value) { return std::isfinite(value); });
+  };
+  for (const Parameter& parameter : parameters_)
+    if (bad(parameter.var.value())) return parameter.name;
+  for (const Parameter& parameter : parameters_)
+    if (parameter.var.has_grad() && bad(parameter.var.grad())) return "gradient of " + parameter.name;
+  return "the loss itself";
+}
+
+void Trainer::log_step(double rate, bool always) {
+  const double seconds = since_log_.seconds();
+  if (always || seconds > 1) rate_of_tokens_ = double(tokens_since_log_) / std::max(seconds, 1e-9);
+  const Index left = training_.steps - state_.step;
+  const double per_step = state_.seconds / double(std::max<Index>(1, state_.step));
+  console_.progress(text("step ", state_.step, "/", training_.steps, "  loss ", fixed(loss_, 4), "  ",
+                         grouped(Index(rate_of_tokens_)), " tokens/s  ", duration(per_step * double(left)), " left"),
+                    always);
+  if (!always) return;
+  folder_.log({{"step", state_.step},
+               {"tokens", state_.tokens},
+               {"loss", json_number(loss_)},
+               {"lr", json_number(rate)},
+               {"grad_norm", json_number(norm_)},
+               {"tokens_per_second", json_number(rate_of_tokens_)}});
+  since_log_.reset();
+  tokens_since_log_ = 0;
+}
+
+void Trainer::evaluate() {
+  if (!task_.has_validation()) return;
+  last_ = task_.evaluate();
+  state_.evaluated_step = state_.step;
+  Json line = {{"step", state_.step}, {"valid_loss", json_number(last_.loss)}};
+  line.update(last_.log);
+  folder_.log(line);
+  const bool best = state_.best_step < 0 || last_.loss < state_.best_loss;
+  console_.say(text("step ", state_.step, "  validation loss ", fixed(last_.loss, 4), "  ", last_.words,
+                    best && state_.step > 0 ? "  (best so far)" : ""));
+  state_.worse = best ? 0 : state_.worse + 1;
+  if (best) {
+    state_.best_loss = last_.loss;
+    state_.best_step = state_.step;
+    folder_.save_best(parameters_, state_);
+  }
+  since_log_.reset();  // evaluation is no training time
+  tokens_since_log_ = 0;
+}
+
+void Trainer::save() { folder_.save_last(parameters_, optimizer_, state_); }
+
+int Trainer::stopped(int signal) {
+  save();
+  console_.say(
+      text("stopped at step ", state_.step, ", saved; go on with --out=", folder_.path().string(), " --resume"));
+  return 128 + signal;
+}
+
+void Trainer::finish() {
+  if (state_.evaluated_step != state_.step || !last_.targets) evaluate();
+  save();
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  summary_ = {{"program", options_.program()},
+              {"attention", options_.text("model.attention")},
+              {"device", device_},
+              {"threads", threads()},
+              {"params", parameters_.count()},
+              {"steps", state_.step},
+              {"tokens", state_.tokens},
+              {"seconds", state_.seconds},
+              {"tokens_per_second", json_number(double(state_.tokens) / std::max(state_.seconds, 1e-9))},
+              {"peak_rss_bytes", Index(usage.ru_maxrss) * 1024},
+              {"train_loss", json_number(state_.mean_loss())}};
+  if (task_.has_validation()) {
+    summary_["valid_loss"] = json_number(last_.loss);
+    summary_["best_step"] = state_.best_step;
+    summary_["best_valid_loss"] = json_number(state_.best_loss);
+    summary_.update(last_.summary);
+  }
+}
+
+}  // namespace flexformer

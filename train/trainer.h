@@ -1,0 +1,105 @@
+// The training loop, the same for every task: steps, gradient accumulation, evaluation, checkpoints, exact resume,
+// stopping, summary. A task supplies batches, a loss and an evaluation.
+#pragma once
+#include <string>
+
+#include "autograd/ops.h"
+#include "nn/optim.h"
+#include "nn/schedule.h"
+#include "train/log.h"
+#include "train/run_folder.h"
+
+namespace flexformer {
+
+// The losses of an evaluation, averaged over exactly all targets, and what else the task measures.
+struct Evaluation {
+  double loss = 0;    // nats per target
+  Index targets = 0;  // how many there were
+  Json log;           // further keys of the metrics line, such as valid_accuracy
+  Json summary;       // further keys of summary.json
+  std::string words;  // the same for people, behind the loss
+};
+
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  // Chooses the rows of a step (from 0) by the seed and the step's number alone: that is what makes a resumed run see
+  // the same data. Returns how many targets all its micro-batches hold together.
+  virtual Index begin_step(Index step) = 0;
+  // Tokens of the step that was begun, padding not counted.
+  virtual Index step_tokens() const = 0;
+  // Micro-batches of the step that was begun: fewer than usual where an epoch ends.
+  virtual Index micro_batches() const = 0;
+  // The summed loss over the targets of one micro-batch.
+  virtual Var loss_sum(Index micro_batch, const Pass& pass) = 0;
+
+  virtual bool has_validation() const = 0;
+  // Throws Stopped if stop_signal() is set on the way.
+  virtual Evaluation evaluate() = 0;
+};
+
+// Thrown by Task::evaluate() when it was asked to stop: nothing is lost, since evaluating again gives the same.
+struct Stopped {};
+
+// Declares out, resume, init, seed, log_every and the train.* keys that both trainers have.
+struct TrainingDefaults {
+  Index steps, batch, warmup, eval_every;
+  double lr, min_lr, weight_decay, beta2;
+  std::string steps_help;
+};
+void add_training_options(Options& options, const TrainingDefaults& defaults);
+
+// What add_training_options() declared, read once.
+struct TrainingOptions {
+  explicit TrainingOptions(const Options& options);  // throws UsageError where they contradict each other
+
+  Index steps, eval_every, save_every, log_every, patience;
+  double clip;
+  std::uint64_t seed;
+  Schedule schedule;
+  OptimizerOptions optimizer;
+};
+
+class Trainer {
+ public:
+  Trainer(const Options& options, RunFolder& folder, const Parameters& parameters, Task& task, Console& console,
+          std::string device);
+
+  // Trains from the folder's checkpoint, if it has one, to the last step, evaluates, saves and fills summary(). Returns
+  // the status to leave with: 0, or 130 / 143 after a stop that was asked for. A run that had finished before is left
+  // as it is, and summary() stays null. `vocabulary` is the fingerprint of tokenizer and labels.
+  int run(const std::string& data_fingerprint, const std::string& vocabulary);
+
+  const TrainingState& state() const { return state_; }
+  const Json& summary() const { return summary_; }
+
+ private:
+  double train_step();  // returns the learning rate; throws Error if loss or gradient is not finite
+  std::string first_bad_tensor() const;
+  static bool is_due(Index step, Index every);
+  void log_step(double rate, bool always);
+  void evaluate();
+  void save();
+  int stopped(int signal);
+  void finish();
+
+  const Options& options_;
+  TrainingOptions training_;
+  RunFolder& folder_;
+  const Parameters& parameters_;
+  Task& task_;
+  Console& console_;
+  std::string device_;
+  Optimizer optimizer_;
+  TrainingState state_;
+  Evaluation last_;
+  Json summary_;
+
+  double loss_ = 0, norm_ = 0;
+  Stopwatch since_log_;
+  Index tokens_since_log_ = 0;
+  double rate_of_tokens_ = 0;  // tokens/s at the last log line
+};
+
+}  // namespace flexformer
