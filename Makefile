@@ -229,19 +229,11 @@ say = $(if $(run),@echo "  $(1)")
 $(BUILD)/obj/%.o: %.cpp $(BUILD)/flags | $(BUILD)/has_json
 	@mkdir -p $(@D)
 	$(call say,CXX $<)
-	$(run)$(CXX) $(flags) $(defines) -MMD -MP -c $< -o $@
+	$(run)$(CXX) $(flags) -MMD -MP -c $< -o $@
 
-# Only this one file is told version and target, so that a commit does not rebuild everything.
-VERSION := 0.1.0
-git_version = $(shell [ -e .git ] && { git describe --tags --dirty || \
-  echo "$(VERSION)-g$$(git describe --always --dirty)"; } 2>/dev/null | grep -v -- '-g$$')
 ifneq ($(building),)
-version := $(or $(git_version),$(VERSION))
-$(call record,$(BUILD)/version,$(version))
 $(call record,$(BUILD)/sources,$(library) $(test_helpers) $(test_cases))
 endif
-$(BUILD)/obj/train/program.o: defines = '-DFLEXFORMER_VERSION="$(version)"' '-DFLEXFORMER_ARCH="$(ARCH)"'
-$(BUILD)/obj/train/program.o: $(BUILD)/version
 
 # The record of sources rebuilds the archives when a file was added or taken away.
 $(BUILD)/libflexformer.a: $(call objects,$(library)) $(BUILD)/sources
@@ -251,7 +243,8 @@ $(BUILD)/libtests.a: $(call objects,$(test_helpers)) $(BUILD)/sources
 	@rm -f $@
 	$(run)ar rcs $@ $(filter %.o,$^)
 
-link = $(run)$(CXX) $(flags) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS) $(LDLIBS) -o $@
+# The archive that uses another comes first.
+link = $(run)$(CXX) $(flags) $(filter %.o,$^) $(filter %tests.a,$^) $(filter %flexformer.a,$^) $(LDFLAGS) $(LDLIBS) -o $@
 $(BUILD)/bench $(BUILD)/golden: $(BUILD)/libtests.a
 $(BUILD)/tests: $(call objects,$(test_cases) $(test_helpers)) $(BUILD)/libflexformer.a $(BUILD)/sources
 	$(call say,LD  $@)

@@ -10,10 +10,10 @@ void run(const AdamStep& k) {
     const Vec p = load_up_to(k.p + i, m), g = k.scale * load_up_to(k.g + i, m) + k.l2 * p;
     const Vec first = k.beta1 * load_up_to(k.m + i, m) + (1 - k.beta1) * g;
     const Vec second = k.beta2 * load_up_to(k.v + i, m) + (1 - k.beta2) * g * g;
-    const Vec step = (first / k.correction1) / (sqrt(second / k.correction2) + k.eps);
+    const Vec step = first / (sqrt(second) / std::sqrt(k.correction2) + k.eps);
     store_up_to(k.m + i, first, m);
     store_up_to(k.v + i, second, m);
-    store_up_to(k.p + i, p * (1 - k.lr * k.decay) - k.lr * step, m);
+    store_up_to(k.p + i, p * (1 - k.lr * k.decay) - k.lr / k.correction1 * step, m);
   });
 }
 

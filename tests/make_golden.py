@@ -407,14 +407,21 @@ def model_case(name, variant, tied, language, delta):
         mask = torch.arange(LENGTH) < whole(3, LENGTH + 1, 5, 3)[..., None]
         x = whole(1, VOCABULARY, 5, 3, LENGTH) * mask
         y = ((x % 3 == 0) & mask).sum(-1) % CLASSES
-    start, batches = initial_weights(language, variant, tied), (x, y, mask)
-    losses, norms, (logits, grads), final = train(start, batches, torch.float64, variant, delta)
-    losses32, _, _, final32 = train(start, batches, torch.float32, variant, delta)
-    drift = max((final32[key] - final[key]).abs().max().item() for key in final if not key.endswith('bk'))
+    batches, drift = (x, y, mask), math.inf
+    # Training may be chaotic: where runs that differ by rounding alone part ways, there is nothing to compare.
+    while drift > 2e-5:
+        start = initial_weights(language, variant, tied)
+        losses, norms, (logits, grads), final = train(start, batches, torch.float64, variant, delta)
+        nudged = [{key: value * (1 + 1e-7 * torch.randn(value.shape, generator=random)) for key, value in start.items()}
+                  for _ in range(4)]
+        others = [train(start, batches, torch.float32, variant, delta)]
+        others += [train(weights, batches, torch.float64, variant, delta) for weights in nudged]
+        drift = max(((other[0] - losses) / losses).abs().max().item() for other in others)
+    weight_drift = max((other[3][key] - final[key]).abs().max().item()
+                       for other in others for key in final if not key.endswith('bk'))
     params = {'attention': variant, 'tied_head': tied, 'lr': 1e-2, 'beta1': 0.9, 'beta2': 0.999, 'eps': 1e-8,
-              'weight_decay': 0.01, 'clip': 1.0,
-              'torch_float32_max_rel_loss_deviation': ((losses32 - losses) / losses).abs().max().item(),
-              'torch_float32_max_abs_weight_deviation_excluding_bk': drift}
+              'weight_decay': 0.01, 'clip': 1.0, 'torch_float32_max_rel_loss_deviation': drift,
+              'torch_float32_max_abs_weight_deviation_excluding_bk': weight_drift}
     if delta:
         params['delta'] = delta
     inputs = {'x': x, 'y': y} if mask is None else {'x': x, 'y': y, 'mask': mask}

@@ -20,9 +20,10 @@ void add_permutations(OpCases& cases) {
   for (const auto& [shape, order] : rows)
     cases.push_back({text("permute ", shape, " ", order[0], order.back()),
                      {normal(shape)},
-                     [order](const Vars& x) { return permute(x[0], order); },
-                     [order](const Arrays& x) { return naive::permute(x[0], order); }});
-  for (auto [a, b] : {std::pair{1, 2}, {-1, 0}, {2, 2}, {-2, -3}})
+                     [o = order](const Vars& x) { return permute(x[0], o); },
+                     [o = order](const Arrays& x) { return naive::permute(x[0], o); }});
+  for (const auto& axes : {std::pair{1, 2}, {-1, 0}, {2, 2}, {-2, -3}}) {
+    const int a = axes.first, b = axes.second;
     cases.push_back({text("transpose ", a, " ", b),
                      {normal({3, 5, 7})},
                      [=](const Vars& x) { return transpose(x[0], a, b); },
@@ -31,6 +32,7 @@ void add_permutations(OpCases& cases) {
                        std::swap(order[std::size_t((a + 3) % 3)], order[std::size_t((b + 3) % 3)]);
                        return naive::permute(x[0], order);
                      }});
+  }
 }
 
 void add_slices(OpCases& cases) {
@@ -69,8 +71,12 @@ void add_concats(OpCases& cases) {
   };
   for (const Row& row : rows) {
     std::vector<Input> inputs;
-    for (const Shape& part : row.parts) inputs.push_back(normal(part));
-    cases.push_back({text("concat ", row.parts[0], " x", row.parts.size(), " axis ", row.axis), inputs,
+    std::string shapes;
+    for (const Shape& part : row.parts) {
+      inputs.push_back(normal(part));
+      shapes += text(" ", part);
+    }
+    cases.push_back({text("concat", shapes, " axis ", row.axis), inputs,
                      [=](const Vars& x) { return concat(x, row.axis); },
                      [=](const Arrays& x) { return naive::concat(x, row.axis); }});
   }

@@ -2,29 +2,30 @@
 #include "tests/reference.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
 namespace flexformer::naive {
 namespace {
 
-// Position of an element in a row-major array, and back.
-std::vector<Index> place(const Shape& shape, Index flat) {
-  std::vector<Index> at(std::size_t(shape.rank()));
-  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-    at[std::size_t(axis)] = flat % shape[axis];
-    flat /= shape[axis];
+using Place = std::array<Index, Shape::max_rank>;
+
+// Position of an element in a row-major array, along axes counted from the last one, and back.
+Place place(const Shape& shape, Index flat) {
+  Place at{};
+  for (int axis = 1; axis <= shape.rank(); ++axis) {
+    at[std::size_t(axis - 1)] = flat % shape[-axis];
+    flat /= shape[-axis];
   }
   return at;
 }
 
-// The element of `shape` that is read for position `at` of a larger shape it is repeated in.
-Index repeated(const Shape& shape, const std::vector<Index>& at) {
+// The element of `shape` that is read for a place in a larger shape it is repeated in.
+Index repeated(const Shape& shape, const Place& at) {
   Index flat = 0;
-  for (int axis = 0; axis < shape.rank(); ++axis) {
-    const Index i = at[at.size() - std::size_t(shape.rank() - axis)];
-    flat = flat * shape[axis] + (shape[axis] == 1 ? 0 : i);
-  }
+  for (int axis = shape.rank(); axis >= 1; --axis)
+    flat = flat * shape[-axis] + (shape[-axis] == 1 ? 0 : at[std::size_t(axis - 1)]);
   return flat;
 }
 
@@ -132,9 +133,10 @@ Array permute(const Array& x, const std::vector<int>& order) {
   Array y(shape);
   for (Index i = 0; i < y.numel(); ++i) {
     const auto at = place(shape, i);
-    std::vector<Index> source(at.size());
-    for (std::size_t axis = 0; axis < at.size(); ++axis)
-      source[std::size_t(x.shape.normalise("permute", order[axis]))] = at[axis];
+    Place source{};
+    for (int axis = 0; axis < shape.rank(); ++axis)
+      source[std::size_t(shape.rank() - 1 - x.shape.normalise("permute", order[std::size_t(axis)]))] =
+          at[std::size_t(shape.rank() - 1 - axis)];
     y[i] = x[repeated(x.shape, source)];
   }
   return y;

@@ -7,8 +7,7 @@ namespace flexformer::naive {
 namespace {
 
 // The vector at (b, h, i) of an array [B,H,N,d].
-template <class A>
-auto* vector_at(A& x, Index b, Index h, Index i) {
+template <class A> auto* vector_at(A& x, Index b, Index h, Index i) {
   return x.data.data() + ((b * x.size(1) + h) * x.size(2) + i) * x.size(3);
 }
 

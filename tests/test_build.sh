@@ -46,17 +46,14 @@ cp "$root/tests/run_all.sh" tests/
 echo 'int answer();' >tensor/answer.h
 printf '#include "tensor/answer.h"\nint answer() { return 42; }\n' >tensor/answer.cpp
 echo 'int layer() { return 1; }' >nn/layer.cpp
-printf 'extern const char* const version = FLEXFORMER_VERSION " for " FLEXFORMER_ARCH;\n' >train/program.cpp
 cat >train/train_lm.cpp <<'CPP'
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include "tensor/answer.h"
-extern const char* const version;
 volatile std::sig_atomic_t stop = 0;
 int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) std::printf("[%s]\n", argv[i]);
-  std::printf("%s\n", version);
   if (argc == 1 || std::strcmp(argv[1], "--wait") != 0) return answer() != 42;
   std::signal(SIGINT, [](int) { stop = 1; });
   std::fclose(std::fopen("runs/checkpoint", "w"));

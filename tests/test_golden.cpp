@@ -84,7 +84,8 @@ TEST_CASE("a damaged golden file is a failure that names it, and the other cases
       {R"("params": {},)", ""},
       {R"("grad_out": {"dtype": "f64", "shape": [2])", R"("grad_out": {"dtype": "f64", "shape": [1, 2])"},
   };
-  for (const auto& [from, to] : faults) {
+  for (const auto& fault : faults) {
+    const std::string from = fault.first, to = fault.second;
     const std::string second = good.substr(good.find("[{") + 1, good.rfind("]}") - good.find("[{") - 1);
     const std::string output = printed(replaced(replaced(good, from, to), "}]}", "}," + second + "]}"));
     CHECK_MESSAGE(contains(output, "FAIL tiny ("), to, " gives ", output);

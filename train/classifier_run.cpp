@@ -52,6 +52,8 @@ void read_tables(const Options& options, ClassifierData& data) {
   if (!test.empty()) data.test = read_table(test, columns);
   data.valid =
       valid.empty() ? split_off(*data.train, 0.1, std::uint64_t(options.integer("seed"))) : read_table(valid, columns);
+  data.valid_is_train = data.valid->rows.empty();  // no class has two rows
+  if (data.valid_is_train) data.valid = data.train;
 }
 
 std::unique_ptr<Tokenizer> new_tokenizer(const Options& options, const ClassifierData& data) {
@@ -168,50 +170,52 @@ std::vector<std::string> ClassifierData::description() const {
     if (const std::int64_t shared = count_shared_rows(*train, other))
       lines.push_back(text("warning: ", shared, " ", name, " rows have the same text as a training row"));
   };
-  warn_of_shared_rows("validation", *valid);
+  if (valid_is_train)
+    lines.push_back("warning: no class has two rows to share; validation is on the training rows");
+  else
+    warn_of_shared_rows("validation", *valid);
   if (test) warn_of_shared_rows("test", *test);
   return lines;
 }
 
 ClassifierData load_classifier_data(Options& options, std::unique_ptr<Tokenizer> stored_tokenizer,
                                     std::optional<LabelMap> stored_labels) {
-    ClassifierData data;
-    read_tables(options, data);
-    data.tokenizer = stored_tokenizer ? std::move(stored_tokenizer) : new_tokenizer(options, data);
-    data.labels = stored_labels ? std::move(stored_labels) : LabelMap::of(*data.train);
-    if (data.labels->size() < 2)
-      fail(data.train->source, ": all rows have the label ", data.labels->list(), "; is data.label the right column?");
-    const EncodingOptions encoding = encoding_options(options);
-    const auto encode = [&](const Table& table) {
-      return encode_table(table, label_ids(table, *data.labels), *data.tokenizer, encoding);
-    };
-    data.train_texts = encode(*data.train);
-    data.valid_texts = encode(*data.valid);
-    if (data.test) data.test_texts = encode(*data.test);
-    data.fingerprint = rows_fingerprint(*data.train);
-    return data;
+  ClassifierData data;
+  read_tables(options, data);
+  data.tokenizer = stored_tokenizer ? std::move(stored_tokenizer) : new_tokenizer(options, data);
+  data.labels = stored_labels ? std::move(stored_labels) : LabelMap::of(*data.train);
+  if (data.labels->size() < 2)
+    fail(data.train->source, ": all rows have the label ", data.labels->list(), "; is data.label the right column?");
+  const EncodingOptions encoding = encoding_options(options);
+  const auto encode = [&](const Table& table) {
+    return encode_table(table, label_ids(table, *data.labels), *data.tokenizer, encoding);
+  };
+  data.train_texts = encode(*data.train);
+  data.valid_texts = encode(*data.valid);
+  if (data.test) data.test_texts = encode(*data.test);
+  data.fingerprint = rows_fingerprint(*data.train);
+  return data;
 }
 
 EncodedTexts load_labelled(const Options& options, const std::string& path, const Tokenizer& tokenizer,
                            const LabelMap& labels) {
-    const Table table = read_table(path, table_options(options));
-    return encode_table(table, label_ids(table, labels), tokenizer, encoding_options(options));
+  const Table table = read_table(path, table_options(options));
+  return encode_table(table, label_ids(table, labels), tokenizer, encoding_options(options));
 }
 
 LabelMap load_labels(const RunFolder& folder) {
-    const auto path = folder.file("labels.json");
-    return LabelMap::from_json(read_json(path), path.string());
+  const auto path = folder.file("labels.json");
+  return LabelMap::from_json(read_json(path), path.string());
 }
 
 SavedClassifier::SavedClassifier(const RunFolder& folder)
     : options("train_classifier", ""), labels(load_labels(folder)) {
-    add_classifier_options(options);
-    folder.load_config(options);
-    const auto path = folder.file("tokenizer.json");
-    tokenizer = Tokenizer::from_json(read_json(path), path.string());
-    Random random(0);
-    model = std::make_unique<Classifier>(classifier_options(options, tokenizer->vocab_size(), labels.size()), random);
-    step = folder.load_best(model->parameters(), vocabulary_fingerprint(*tokenizer, labels));
+  add_classifier_options(options);
+  folder.load_config(options);
+  tokenizer = load_tokenizer(folder);
+  Random random(0);
+  model = std::make_unique<Classifier>(classifier_options(options, tokenizer->vocab_size(), labels.size()), random);
+  step = folder.load_best(model->parameters(), vocabulary_fingerprint(*tokenizer, labels));
 }
 
 }  // namespace flexformer

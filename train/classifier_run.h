@@ -22,13 +22,14 @@ struct ClassifierData {
   std::optional<LabelMap> labels;
   EncodedTexts train_texts, valid_texts, test_texts;
   bool embedded = false;
-  std::string fingerprint;  // of the training rows
+  bool valid_is_train = false;  // the training rows were too few to share
+  std::string fingerprint;      // of the training rows
 
   std::string vocabulary() const;                // fingerprint of tokenizer and labels together
   std::vector<std::string> description() const;  // lines for people
 };
-// `stored_tokenizer` and `stored_labels`: those of the run that goes on, or nothing to make them from the training
-// rows.
+// `stored_tokenizer` and `stored_labels`: those of the run that goes on or whose weights are the start, or nothing to
+// make them from the training rows.
 ClassifierData load_classifier_data(Options& options, std::unique_ptr<Tokenizer> stored_tokenizer,
                                     std::optional<LabelMap> stored_labels);
 // One more file, with the tokenizer and labels of a trained model.

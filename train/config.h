@@ -18,7 +18,7 @@
 
 namespace flexformer {
 
-inline constexpr const char* program_version = "1.0.0";
+inline constexpr const char* program_version = "0.1.0";
 inline constexpr std::int64_t config_format_version = 1;
 
 // A mistake in the command line or the configuration: programs leave with status 2.

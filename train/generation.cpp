@@ -8,6 +8,8 @@ namespace flexformer {
 
 std::int32_t sample(std::span<const float> logits, const SamplingOptions& options, double uniform) {
   check("sample", !logits.empty(), "there are no logits");
+  check("sample", std::none_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); }),
+        "a logit is NaN: the model's weights are not usable");
   std::vector<std::int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto more_probable = [&](std::int32_t a, std::int32_t b) {

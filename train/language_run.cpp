@@ -80,11 +80,6 @@ WindowOptions window_options(const Options& options, bool embedded) {
   return w;
 }
 
-std::unique_ptr<Tokenizer> load_tokenizer(const RunFolder& folder) {
-  const auto path = folder.file("tokenizer.json");
-  return Tokenizer::from_json(read_json(path), path.string());
-}
-
 SavedLanguageModel::SavedLanguageModel(const RunFolder& folder) : options("train_lm", "") {
   add_language_options(options);
   folder.load_config(options);

@@ -17,7 +17,7 @@ struct LanguageData {
   TextData text;
   bool embedded = false;
 };
-// `stored`: the tokenizer of the run that goes on, or null to make one.
+// `stored`: the tokenizer of the run that goes on or whose weights are the start, or null to make one.
 LanguageData load_language_data(const Options& options, std::unique_ptr<Tokenizer> stored);
 
 // The windows that the options describe.
@@ -32,7 +32,5 @@ struct SavedLanguageModel {
   std::unique_ptr<LanguageModel> model;
   Index step;  // at which these weights were best
 };
-
-std::unique_ptr<Tokenizer> load_tokenizer(const RunFolder& folder);
 
 }  // namespace flexformer

@@ -54,6 +54,7 @@ int report(const char* message, int status) {
 }  // namespace
 
 int run_program(Options& options, int argc, char** argv, const std::function<int(Options&)>& body) {
+  int status = 0;
   try {
     switch (options.parse(argc, argv)) {
       case Request::help:
@@ -66,10 +67,10 @@ int run_program(Options& options, int argc, char** argv, const std::function<int
         std::cout << dump_json(options.effective(), 2) << "\n";
         break;
       case Request::run:
-        return body(options);
+        status = body(options);
     }
     std::cout.flush();
-    return std::cout ? 0 : report("standard output could not be written", 1);
+    return std::cout || status ? status : report("standard output could not be written", 1);
   } catch (const UsageError& error) {
     return report(error.what(), 2);
   } catch (const std::bad_alloc&) {

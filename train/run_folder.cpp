@@ -80,7 +80,7 @@ Loaded load(const fs::path& folder, const char* name, const std::string& vocabul
 
 }  // namespace
 
-double TrainingState::mean_loss() const { return step ? train_loss / (1 - std::pow(0.98, double(step))) : 0; }
+double TrainingState::mean_loss() const { return train_loss / (1 - std::pow(0.98, double(step))); }
 
 Json TrainingState::to_json() const {
   return {{"step", step},
@@ -135,6 +135,9 @@ RunFolder RunFolder::for_use(const std::string& run, const std::string& program)
     RunFolder folder(run);
     if (!fs::exists(folder.file("config.json")) || !(folder.has_checkpoint() || folder.has_best()))
       fail("run=", run, ": no trained model here (config.json and checkpoint/ are missing or incomplete)");
+    const fs::path config = folder.file("config.json");
+    const auto maker = json_get<std::string>(read_json(config), "program", config.string());
+    if (maker != program) fail("run=", run, ": this is a run of ", maker, ", not of ", program);
     return folder;
   }
   fs::path newest;
@@ -178,11 +181,12 @@ void RunFolder::resume_options(Options& options) const {
     if (!key.given)
       options.set(key.name, before);
     else if (now != before && !may_change(key.name))
-      conflicts += text("\n  ", key.name, ": stored ", to_text(before), ", given ", to_text(now));
+      conflicts +=
+          text(conflicts.empty() ? "" : "; ", key.name, ": stored ", to_text(before), ", given ", to_text(now));
   }
   if (!conflicts.empty())
-    fail("the run in ", path_.string(), " cannot go on with other settings:", conflicts,
-         "\nleave these keys out, or start a new run with another out=DIR");
+    fail("the run in ", path_.string(), " cannot go on with other settings (", conflicts,
+         "); leave these keys out, or start a new run with another out=DIR");
 }
 
 void RunFolder::save_last(const Parameters& parameters, const Optimizer& optimizer, const TrainingState& state) const {
@@ -218,7 +222,10 @@ void RunFolder::log(const Json& line) const {
   if (!out) fail("cannot write to ", file("metrics.jsonl").string(), "; is the disk full or the folder read-only?");
 }
 
-void RunFolder::keep_metrics(Index last_step) const {
+void RunFolder::rewind(Index last_step) const {
+  fs::remove(file("summary.json"));
+  if (last_step < 0)
+    for (const char* ending : {".safetensors", ".json"}) fs::remove(with_ending(path_, kBest, ending));
   if (!fs::exists(file("metrics.jsonl"))) return;
   const std::string before = read_file(file("metrics.jsonl"));
   std::string after;
@@ -229,6 +236,11 @@ void RunFolder::keep_metrics(Index last_step) const {
       after += line;
   }
   if (after != before) write_file_atomic(file("metrics.jsonl"), after);
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const RunFolder& folder) {
+  const fs::path path = folder.file("tokenizer.json");
+  return Tokenizer::from_json(read_json(path), path.string());
 }
 
 }  // namespace flexformer

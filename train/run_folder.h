@@ -8,10 +8,12 @@
 // both. The .json beside it is a copy to read.
 #pragma once
 #include <filesystem>
+#include <memory>
 
 #include "nn/optim.h"
 #include "nn/safetensors.h"
 #include "train/config.h"
+#include "train/tokenizer.h"
 
 namespace flexformer {
 
@@ -19,7 +21,7 @@ namespace flexformer {
 // step, so there is little to remember.
 struct TrainingState {
   Index step = 0, tokens = 0;
-  double train_loss = 0;  // exponential mean over about 50 steps, divided by (1 - 0.98^step) when read
+  double train_loss = 0;  // exponential mean over about 50 steps, divided by (1 - 0.98^step) when read (0 steps: NaN)
   double best_loss = 0;   // lowest validation loss; meaningless while best_step is -1
   Index best_step = -1;
   Index worse = 0;            // evaluations since the best one
@@ -66,12 +68,15 @@ class RunFolder {
   // Loads best.safetensors, or the last parameters where no validation ever chose a best. Returns the step.
   Index load_best(const Parameters& parameters, const std::string& vocabulary) const;
 
-  // Appends a line to metrics.jsonl. keep_metrics() drops lines of later steps, and half a line at the end, first.
-  void log(const Json& line) const;
-  void keep_metrics(Index last_step) const;
+  void log(const Json& line) const;  // appends a line to metrics.jsonl
+  // Makes the folder that of a run which stands at `last_step`: drops the lines of later steps and half a line at the
+  // end of metrics.jsonl, and summary.json. -1: a run that is to begin, which drops the best model too.
+  void rewind(Index last_step) const;
 
  private:
   std::filesystem::path path_;
 };
+
+std::unique_ptr<Tokenizer> load_tokenizer(const RunFolder& folder);
 
 }  // namespace flexformer

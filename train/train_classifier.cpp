@@ -1,5 +1,6 @@
 // train_classifier: trains a text classifier on tables of labelled texts, or on the embedded ListOps task.
 #include <iostream>
+#include <optional>
 
 #include "train/classifier_run.h"
 #include "train/model_options.h"
@@ -70,34 +71,52 @@ void describe(Console& console, const Options& options, const ClassifierData& da
   check_memory(bytes);
 }
 
+// Prints how the last weights do in validation and the best in the test; returns the summary with the test's figures.
+Json final_figures(Console& console, const RunFolder& folder, const ClassifierData& data, const Classifier& model,
+                   const ClassificationTask& task, const Trainer& trainer) {
+  const ClassificationResult last = task.measure(data.valid_texts);
+  console.say(text("\nvalidation, last weights: ", words(last)));
+  console.say(table_of_classes(last.confusion, *data.labels));
+  Json summary = trainer.summary();
+  if (!data.test) return summary;
+  folder.load_best(model.parameters(), data.vocabulary());
+  const ClassificationResult test = task.measure(data.test_texts);
+  console.say(text("test, best weights (step ", trainer.state().best_step, "): ", words(test)));
+  summary["test_accuracy"] = test.confusion.accuracy();
+  summary["test_loss"] = json_number(test.loss);
+  return summary;
+}
+
 int train(Options& options) {
   Console console;
-  const std::string device = use_machine_options(options);
+  std::string device = use_machine_options(options);
   if (options.flag("eval")) return evaluate_saved(options, console);
 
   RunFolder folder = RunFolder::for_training(options.text("out"), "text", options.flag("resume"));
   const bool resumed = folder.has_checkpoint();
-  if (resumed)
+  std::optional<RunFolder> initial;  // whose weights to start from: they only make sense with its tokenizer and labels
+  if (resumed) {
     folder.resume_options(options);
-  else
+    device = use_machine_options(options);  // as stored
+  } else {
     settle_model_options(options, false);
+    if (!options.text("init").empty()) initial = RunFolder::for_use(options.text("init"), "train_classifier");
+  }
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<LabelMap> labels;
-  if (resumed) {
-    const auto path = folder.file("tokenizer.json");
-    tokenizer = Tokenizer::from_json(read_json(path), path.string());
-    labels = load_labels(folder);
+  if (resumed || initial) {
+    tokenizer = load_tokenizer(initial.value_or(folder));
+    labels = load_labels(initial.value_or(folder));
   }
   const ClassifierData data = load_classifier_data(options, std::move(tokenizer), std::move(labels));
+  options.set("data.tokenizer", data.tokenizer->name());
   if (!resumed) settle_epochs(options, Index(data.train_texts.rows.size()));
   TrainingOptions{options};
   Random random(std::uint64_t(options.integer("seed")));
   Classifier model(classifier_options(options, data.tokenizer->vocab_size(), data.labels->size()), random);
-  if (!resumed && !options.text("init").empty())
-    RunFolder::for_use(options.text("init"), "train_classifier").load_best(model.parameters(), data.vocabulary());
+  if (initial) initial->load_best(model.parameters(), data.vocabulary());
   describe(console, options, data, model);
   if (!resumed) {
-    folder.write_config(options);
     write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
     write_json_atomic(folder.file("labels.json"), data.labels->to_json());
   }
@@ -107,19 +126,12 @@ int train(Options& options) {
   Trainer trainer(options, folder, model.parameters(), task, console, device);
   const int status = trainer.run(data.fingerprint, data.vocabulary());
   if (status != 0 || trainer.summary().is_null()) return status;
-
-  const ClassificationResult last = task.measure(data.valid_texts);
-  console.say(text("\nvalidation, last weights: ", words(last)));
-  console.say(table_of_classes(last.confusion, *data.labels));
-  Json summary = trainer.summary();
-  if (data.test) {
-    folder.load_best(model.parameters(), data.vocabulary());
-    const ClassificationResult test = task.measure(data.test_texts);
-    console.say(text("test, best weights (step ", trainer.state().best_step, "): ", words(test)));
-    summary["test_accuracy"] = test.confusion.accuracy();
-    summary["test_loss"] = json_number(test.loss);
+  try {
+    folder.write_summary(final_figures(console, folder, data, model, task, trainer));
+  } catch (const Stopped&) {
+    console.say(text("stopped before the last figures; training is complete and saved, and --resume adds them"));
+    return 128 + stop_signal();
   }
-  folder.write_summary(summary);
   console.say(text("trained ", trainer.state().step, " steps in ", duration(trainer.state().seconds),
                    "; run folder: ", folder.path().string(), "  (make predict ARGS=\"--run=", folder.path().string(),
                    " --file=texts.txt\")"));

@@ -1,5 +1,6 @@
 // train_lm: trains a language model on a text file, or on the embedded stories.
 #include <iostream>
+#include <optional>
 
 #include "train/generation.h"
 #include "train/language_run.h"
@@ -69,28 +70,29 @@ int evaluate_saved(const Options& options, Console& console) {
 
 int train(Options& options) {
   Console console;
-  const std::string device = use_machine_options(options);
+  std::string device = use_machine_options(options);
   if (options.flag("eval")) return evaluate_saved(options, console);
 
   RunFolder folder = RunFolder::for_training(options.text("out"), "lm", options.flag("resume"));
   const bool resumed = folder.has_checkpoint();
-  if (resumed)
+  if (resumed) {
     folder.resume_options(options);
-  else
+    device = use_machine_options(options);  // as stored
+  } else {
     settle_model_options(options, true);
-  TrainingOptions{options};  // refuses what does not fit together before any work is done
-  LanguageData data = load_language_data(options, resumed ? load_tokenizer(folder) : nullptr);
-  if (data.embedded) options.set("data.tokenizer", data.tokenizer->name());
+  }
+  TrainingOptions{options};          // refuses what does not fit together before any work is done
+  std::optional<RunFolder> initial;  // whose weights to start from: they only make sense with its tokenizer
+  if (!resumed && !options.text("init").empty()) initial = RunFolder::for_use(options.text("init"), "train_lm");
+  const bool has_tokenizer = resumed || initial;
+  LanguageData data = load_language_data(options, has_tokenizer ? load_tokenizer(initial.value_or(folder)) : nullptr);
+  options.set("data.tokenizer", data.tokenizer->name());
   check_block(data.text, options.integer("train.block"));
   Random random(std::uint64_t(options.integer("seed")));
   LanguageModel model(language_model_options(options, data.tokenizer->vocab_size()), random);
-  if (!resumed && !options.text("init").empty())
-    RunFolder::for_use(options.text("init"), "train_lm").load_best(model.parameters(), data.tokenizer->fingerprint());
+  if (initial) initial->load_best(model.parameters(), data.tokenizer->fingerprint());
   describe(console, options, data, model);
-  if (!resumed) {
-    folder.write_config(options);
-    write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
-  }
+  if (!resumed) write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
   console.say(text("run folder: ", folder.path().string()));
 
   LanguageTask task(model, data.text, window_options(options, data.embedded));
@@ -106,7 +108,8 @@ int train(Options& options) {
                    duration(trainer.state().seconds), "; validation loss ",
                    fixed(number_from_json(s.at("valid_loss"), "summary"), 4), " nats per token, perplexity ",
                    fixed(number_from_json(s.at("valid_ppl"), "summary"), 3), "; best ",
-                   fixed(trainer.state().best_loss, 4), " at step ", trainer.state().best_step));
+                   fixed(number_from_json(s.at("best_valid_loss"), "summary"), 4), " at step ",
+                   trainer.state().best_step));
   if (data.embedded) compare_with_grammar(console, trainer.state().best_loss);
   console.say(
       text("run folder: ", folder.path().string(), "  (make generate ARGS=\"--run=", folder.path().string(), "\")"));

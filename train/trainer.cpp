@@ -9,6 +9,14 @@
 #include "train/program.h"
 
 namespace flexformer {
+namespace {
+
+bool all_finite(const Tensor& tensor) {
+  const float* x = tensor.data();
+  return std::all_of(x, x + tensor.numel(), [](float value) { return std::isfinite(value); });
+}
+
+}  // namespace
 
 void add_training_options(Options& options, const TrainingDefaults& d) {
   options.add_text("out", "", "run folder to write; empty: the next free one under runs/");
@@ -79,14 +87,14 @@ Trainer::Trainer(const Options& options, RunFolder& folder, const Parameters& pa
       device_(std::move(device)),
       optimizer_(parameters, training_.optimizer) {}
 
-int Trainer::run(const std::string& data_fingerprint, const std::string& vocabulary) {
-  if (folder_.has_checkpoint()) {
-    state_ = folder_.load_last(parameters_, optimizer_, vocabulary);
-    if (state_.step >= training_.steps && std::filesystem::exists(folder_.file("summary.json"))) {
-      console_.say(text("this run has finished: ", state_.step, " of ", training_.steps,
-                        " steps are done; for more, give a larger train.steps"));
-      return 0;
-    }
+// The summary is written last and taken away when a run goes on: with it, nothing is left to do.
+bool Trainer::had_finished() const {
+  return (state_.step >= training_.steps || out_of_patience()) && std::filesystem::exists(folder_.file("summary.json"));
+}
+
+void Trainer::start(const std::string& data_fingerprint, const std::string& vocabulary) {
+  const bool resumed = folder_.has_checkpoint();
+  if (resumed) {
     console_.say(text("resuming at step ", state_.step, " of ", training_.steps));
     if (state_.data != data_fingerprint)
       console_.say("warning: the training data is not what this run was trained on so far; going on with the new data");
@@ -96,24 +104,35 @@ int Trainer::run(const std::string& data_fingerprint, const std::string& vocabul
   state_.seed = training_.seed;
   state_.data = data_fingerprint;
   state_.vocabulary = vocabulary;
-  folder_.keep_metrics(state_.step);
+  folder_.rewind(resumed ? state_.step : -1);
+  folder_.write_config(options_);
+}
+
+int Trainer::run(const std::string& data_fingerprint, const std::string& vocabulary) {
+  if (folder_.has_checkpoint()) {
+    state_ = folder_.load_last(parameters_, optimizer_, vocabulary);
+    if (had_finished()) {
+      console_.say(text("this run has finished: ", state_.step, " of ", training_.steps, " steps are done; for more, ",
+                        state_.step >= training_.steps ? "give a larger train.steps" : "change train.patience"));
+      return 0;
+    }
+  }
+  start(data_fingerprint, vocabulary);
   watch_stop_signals();
   try {
     const bool pending = state_.evaluated_step < state_.step && is_due(state_.step, training_.eval_every);
     if (pending) evaluate();
     since_log_.reset();
-    while (state_.step < training_.steps) {
-      const double rate = train_step();
+    while (state_.step < training_.steps && !out_of_patience()) {
+      train_step();
       const bool last = state_.step == training_.steps;
-      log_step(rate, last || is_due(state_.step, training_.log_every));
+      log_step(last || is_due(state_.step, training_.log_every));
       if (!last && is_due(state_.step, training_.eval_every)) evaluate();
       if (!last && is_due(state_.step, training_.save_every)) save();
       if (stop_signal()) return stopped(stop_signal());
-      if (training_.patience && state_.worse >= training_.patience) {
-        console_.say(text("stopping early: no better validation loss in ", state_.worse, " evaluations"));
-        break;
-      }
     }
+    if (state_.step < training_.steps)
+      console_.say(text("stopping early: no better validation loss in ", state_.worse, " evaluations"));
     finish();
     return 0;
   } catch (const Stopped&) {
@@ -123,9 +142,9 @@ int Trainer::run(const std::string& data_fingerprint, const std::string& vocabul
 
 bool Trainer::is_due(Index step, Index every) { return every > 0 && step % every == 0; }
 
-double Trainer::train_step() {
+void Trainer::train_step() {
   const Stopwatch watch;
-  const double rate = training_.schedule.at(state_.step + 1);
+  rate_ = training_.schedule.at(state_.step + 1);
   const Index targets = task_.begin_step(state_.step);
   // A stream of random numbers for every step: dropout in a resumed run draws the masks of the unbroken one.
   Random random(training_.seed, std::uint64_t(state_.step + 1) << 32);
@@ -140,37 +159,39 @@ double Trainer::train_step() {
     tape.backward(scale(loss, float(1.0 / double(targets))));
   }
   loss_ = targets > 0 ? sum / double(targets) : 0;
+  if (!std::isfinite(loss_)) broke_down(state_.step + 1, first_bad_tensor());
   try {
-    if (!std::isfinite(loss_)) throw NonFiniteGradient(first_bad_tensor());
-    norm_ = targets > 0 ? optimizer_.step(rate, training_.clip) : 0;
+    norm_ = targets > 0 ? optimizer_.step(rate_, training_.clip) : 0;
   } catch (const NonFiniteGradient& bad) {
-    console_.end_progress();
-    fail("training broke down at step ", state_.step + 1, ": loss ", fixed(loss_, 4), ", learning rate ", rate,
-         ", first bad tensor '", bad.parameter,
-         "'; the checkpoint of the last save is untouched. Lower train.lr or "
-         "train.clip, or raise train.warmup");
+    broke_down(state_.step + 1, "gradient of " + bad.parameter);
   }
   ++state_.step;
   state_.tokens += task_.step_tokens();
   state_.train_loss = 0.98 * state_.train_loss + 0.02 * loss_;
   state_.seconds += watch.seconds();
   tokens_since_log_ += task_.step_tokens();
-  return rate;
 }
 
 std::string Trainer::first_bad_tensor() const {
-  const auto bad = [](const Tensor& tensor) {
-    const float* x = tensor.data();
-    return !std::all_of(x, x + tensor.numel(), [](float value) { return std::isfinite(value); });
-  };
   for (const Parameter& parameter : parameters_)
-    if (bad(parameter.var.value())) return parameter.name;
+    if (!all_finite(parameter.var.value())) return parameter.name;
   for (const Parameter& parameter : parameters_)
-    if (parameter.var.has_grad() && bad(parameter.var.grad())) return "gradient of " + parameter.name;
+    if (parameter.var.has_grad() && !all_finite(parameter.var.grad())) return "gradient of " + parameter.name;
   return "the loss itself";
 }
 
-void Trainer::log_step(double rate, bool always) {
+void Trainer::broke_down(Index step, const std::string& tensor) const {
+  fail("training broke down at step ", step, ": loss ", fixed(loss_, 4), ", learning rate ", rate_,
+       ", first bad tensor: ", tensor,
+       "; the checkpoint of the last save is untouched. Lower train.lr or train.clip, or raise train.warmup");
+}
+
+void Trainer::check_parameters() const {
+  for (const Parameter& parameter : parameters_)
+    if (!all_finite(parameter.var.value())) broke_down(state_.step, parameter.name);
+}
+
+void Trainer::log_step(bool always) {
   const double seconds = since_log_.seconds();
   if (always || seconds > 1) rate_of_tokens_ = double(tokens_since_log_) / std::max(seconds, 1e-9);
   const Index left = training_.steps - state_.step;
@@ -182,7 +203,7 @@ void Trainer::log_step(double rate, bool always) {
   folder_.log({{"step", state_.step},
                {"tokens", state_.tokens},
                {"loss", json_number(loss_)},
-               {"lr", json_number(rate)},
+               {"lr", json_number(rate_)},
                {"grad_norm", json_number(norm_)},
                {"tokens_per_second", json_number(rate_of_tokens_)}});
   since_log_.reset();
@@ -196,11 +217,12 @@ void Trainer::evaluate() {
   Json line = {{"step", state_.step}, {"valid_loss", json_number(last_.loss)}};
   line.update(last_.log);
   folder_.log(line);
-  const bool best = state_.best_step < 0 || last_.loss < state_.best_loss;
+  const bool best = std::isfinite(last_.loss) && (state_.best_step < 0 || last_.loss < state_.best_loss);
   console_.say(text("step ", state_.step, "  validation loss ", fixed(last_.loss, 4), "  ", last_.words,
                     best && state_.step > 0 ? "  (best so far)" : ""));
   state_.worse = best ? 0 : state_.worse + 1;
   if (best) {
+    check_parameters();
     state_.best_loss = last_.loss;
     state_.best_step = state_.step;
     folder_.save_best(parameters_, state_);
@@ -209,17 +231,24 @@ void Trainer::evaluate() {
   tokens_since_log_ = 0;
 }
 
-void Trainer::save() { folder_.save_last(parameters_, optimizer_, state_); }
+void Trainer::save() {
+  check_parameters();
+  folder_.save_last(parameters_, optimizer_, state_);
+}
 
 int Trainer::stopped(int signal) {
   save();
-  console_.say(
-      text("stopped at step ", state_.step, ", saved; go on with --out=", folder_.path().string(), " --resume"));
+  const std::string out = folder_.path().string();
+  const char* quote = out.find(' ') == std::string::npos ? "" : "'";  // to be pasted into a shell
+  console_.say(text("stopped at step ", state_.step, ", saved; go on with --out=", quote, out, quote, " --resume"));
   return 128 + signal;
 }
 
 void Trainer::finish() {
-  if (state_.evaluated_step != state_.step || !last_.targets) evaluate();
+  if (state_.evaluated_step != state_.step)
+    evaluate();
+  else if (!last_.targets && task_.has_validation())
+    last_ = task_.evaluate();  // resumed at the very end: counted and logged already
   save();
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -233,11 +262,11 @@ void Trainer::finish() {
               {"seconds", state_.seconds},
               {"tokens_per_second", json_number(double(state_.tokens) / std::max(state_.seconds, 1e-9))},
               {"peak_rss_bytes", Index(usage.ru_maxrss) * 1024},
-              {"train_loss", json_number(state_.mean_loss())}};
+              {"train_loss", json_number(state_.mean_loss())}};  // "nan" where no step was made
   if (task_.has_validation()) {
     summary_["valid_loss"] = json_number(last_.loss);
     summary_["best_step"] = state_.best_step;
-    summary_["best_valid_loss"] = json_number(state_.best_loss);
+    summary_["best_valid_loss"] = json_number(state_.best_step < 0 ? std::nan("") : state_.best_loss);
     summary_.update(last_.summary);
   }
 }

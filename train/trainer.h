@@ -75,10 +75,15 @@ class Trainer {
   const Json& summary() const { return summary_; }
 
  private:
-  double train_step();  // returns the learning rate; throws Error if loss or gradient is not finite
-  std::string first_bad_tensor() const;
+  bool out_of_patience() const { return training_.patience && state_.worse >= training_.patience; }
+  bool had_finished() const;
+  void start(const std::string& data_fingerprint, const std::string& vocabulary);
+  void train_step();                     // throws Error if loss or gradient is not finite
+  std::string first_bad_tensor() const;  // parameters first, then gradients
+  [[noreturn]] void broke_down(Index step, const std::string& tensor) const;
+  void check_parameters() const;  // weights that are not finite must never replace a good checkpoint
   static bool is_due(Index step, Index every);
-  void log_step(double rate, bool always);
+  void log_step(bool always);
   void evaluate();
   void save();
   int stopped(int signal);
@@ -96,7 +101,7 @@ class Trainer {
   Evaluation last_;
   Json summary_;
 
-  double loss_ = 0, norm_ = 0;
+  double loss_ = 0, norm_ = 0, rate_ = 0;  // of the last step
   Stopwatch since_log_;
   Index tokens_since_log_ = 0;
   double rate_of_tokens_ = 0;  // tokens/s at the last log line
