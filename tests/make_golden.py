@@ -121,12 +121,14 @@ def op_cases():
                 lambda x, f=function, a=axis: f(x, a), {'x': normal(*shape, scale=2)}, axis=axis)
         extreme = torch.tensor([[1000.0, 999, -1000, 0, 998.5], [-1e4, -1e4 + 1, -1e4, -2e4, -1e4]])
         add(op + '_extreme', op, lambda x, f=function: f(x, -1), {'x': extreme}, axis=-1)
-    for name, x in [('', normal(2, 3, 5, scale=2)), ('_wide', normal(3, 65)), ('_offset', normal(3, 8, scale=0.01) + 100)]:
+    for name, x in [('', normal(2, 3, 5, scale=2)), ('_wide', normal(3, 65)),
+                    ('_offset', normal(3, 8, scale=0.01) + 100)]:
         width = x.shape[-1]
         add('layer_norm' + name, 'layer_norm', lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b, 1e-5),
             {'x': x, 'w': normal(width), 'b': normal(width)}, eps=1e-5)
     add('rms_norm', 'x/sqrt(mean(x^2)+eps)*w',
-        lambda x, w: x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * w, {'x': normal(3, 12), 'w': normal(12)}, eps=1e-6)
+        lambda x, w: x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * w,
+        {'x': normal(3, 12), 'w': normal(12)}, eps=1e-6)
     add('embedding', 'embedding', lambda w, idx: F.embedding(idx, w), {'w': normal(9, 5), 'idx': whole(0, 9, 3, 8)})
     add('embedding_padding', 'embedding', lambda w, idx: F.embedding(idx, w, padding_idx=0),
         {'w': normal(5, 4), 'idx': whole(0, 3, 2, 7)}, padding_idx=0)
@@ -135,7 +137,8 @@ def op_cases():
         target = whole(0, classes, n)
         target[3::4] = -100
         add('cross_entropy_%d_%d_%g_%s' % (n, classes, smoothing, reduction), 'cross_entropy',
-            lambda logits, target, s=smoothing, r=reduction: F.cross_entropy(logits, target, label_smoothing=s, reduction=r),
+            lambda logits, target, s=smoothing, r=reduction: F.cross_entropy(
+                logits, target, label_smoothing=s, reduction=r),
             {'logits': normal(n, classes, scale=2), 'target': target},
             ignore_index=-100, label_smoothing=smoothing, reduction=reduction)
     return cases
@@ -321,9 +324,11 @@ def optimiser_cases():
         ('adamw_cosine', lambda p: optim.AdamW(p, weight_decay=0.1),
          {'lr': 0.05, 'weight_decay': 0.1, 'clip': 1.0, 'W': 5, 'T': 20, 'min_lr': 0.005})]]
     curves = {'invsqrt': {'lr': 5e-4, 'W': 40}, 'cosine': {'lr': 1e-3, 'W': 20, 'T': 200, 'min_lr': 1e-5}}
-    cases.append({'name': 'schedules', 'op': 'lr_schedule', 'inputs': {}, 'grads': {},
-                  'params': {key: {('base' if k == 'lr' else k): v for k, v in curve.items()} for key, curve in curves.items()},
-                  'outputs': {key: torch.tensor([rate(curve, t) for t in range(1, 201)]) for key, curve in curves.items()}})
+    rates = {key: torch.tensor([rate(curve, t) for t in range(1, 201)]) for key, curve in curves.items()}
+    for curve in curves.values():
+        curve['base'] = curve.pop('lr')
+    cases.append({'name': 'schedules', 'op': 'lr_schedule', 'inputs': {}, 'params': curves, 'outputs': rates,
+                  'grads': {}})
     return cases
 
 
@@ -360,7 +365,7 @@ def initial_weights(language, variant, tied):
 
 
 def forward(weights, x, mask, variant, delta):
-    """Logits: of a language model where there is no mask, else of a classifier that averages over what is not padded."""
+    """Logits: of a language model where there is no mask, else of a classifier, which averages what is not padded."""
     h = weights['tok_emb'][x] + weights['pos_emb'][:x.shape[1]]
     for layer in ('layer%d.' % i for i in range(LAYERS)):
         own = {key[len(layer):]: value for key, value in weights.items() if key.startswith(layer)}
@@ -395,7 +400,8 @@ def train(start, batches, dtype, variant, delta):
         norms.append(torch.nn.utils.clip_grad_norm_(weights.values(), 1.0).item())
         optimiser.step()
         losses.append(loss.item())
-    return torch.tensor(losses, dtype=torch.float64), norms, first, {key: value.detach() for key, value in weights.items()}
+    final = {key: value.detach() for key, value in weights.items()}
+    return torch.tensor(losses, dtype=torch.float64), norms, first, final
 
 
 def model_case(name, variant, tied, language, delta):
@@ -442,6 +448,6 @@ if __name__ == '__main__':
     target.mkdir(parents=True, exist_ok=True)
     write(target, 'ops.json', 'Tensor ops: values and gradients.', op_cases())
     write(target, 'softmax_attention.json', 'Softmax attention: values and gradients.', softmax_cases())
-    write(target, 'linear_attention.json', 'Flexformer attention with and without floor, and elu + 1.', flexformer_cases())
+    write(target, 'linear_attention.json', 'Flexformer attention with and without floor; elu + 1.', flexformer_cases())
     write(target, 'optimisers.json', 'Twenty steps of each optimiser, and learning rates.', optimiser_cases())
     write(target, 'models.json', 'Twenty AdamW steps of small models.', model_cases())

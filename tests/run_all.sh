@@ -9,6 +9,8 @@ BUILD=${BUILD:-build/release}
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
 export BUILD SAN=${SAN:-} CXX=${CXX:-g++}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+# Threads that wait by spinning make tests with more threads than cores several times slower.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
 passed=0 failed=0 skipped=0
 log=$(mktemp)

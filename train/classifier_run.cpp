@@ -67,7 +67,7 @@ std::unique_ptr<Tokenizer> new_tokenizer(const Options& options, const Classifie
   t.min_count = data.embedded ? 1 : options.integer("data.min_count");
   t.lowercase = options.flag("data.lowercase") && !data.embedded;
   t.keep_newlines = false;
-  t.split_punctuation = !data.embedded;  // "[MAX" is one token
+  t.split_punctuation = options.flag("data.split_punctuation") && !data.embedded;  // "[MAX" is one token
   t.specials = kClassifierTokens;
   if (options.text("data.tokenizer") == "bpe" && t.vocab == 0) t.vocab = 8192;
   return make_tokenizer(options.text("data.tokenizer"), texts, t);
@@ -101,6 +101,8 @@ void add_classifier_options(Options& options) {
   options.add_text("data.text2", "", "column of the second text of a pair");
   options.add_text("data.label", "", "column of the label");
   options.add_choice("data.tokenizer", "word", tokenizer_names(), "how text is cut into tokens");
+  options.add_flag("data.split_punctuation", true,
+                   "word: punctuation marks are tokens of their own; false for text that is split by spaces already");
   options.add_integer(
       "data.vocab", 0,
       {.max = 1e7, .unit = "tokens", .help = "largest vocabulary of word and bpe; 0: no limit (bpe: 8192)"});

@@ -13,11 +13,11 @@ namespace flexformer {
 
 // The losses of an evaluation, averaged over exactly all targets, and what else the task measures.
 struct Evaluation {
-  double loss = 0;    // nats per target
-  Index targets = 0;  // how many there were
-  Json log;           // further keys of the metrics line, such as valid_accuracy
-  Json summary;       // further keys of summary.json
-  std::string words;  // the same for people, behind the loss
+  double loss = 0;                // nats per target
+  Index targets = 0;              // how many there were
+  Json log = Json::object();      // further keys of the metrics line, such as valid_accuracy
+  Json summary = Json::object();  // further keys of summary.json
+  std::string words;              // the same for people, behind the loss
 };
 
 class Task {

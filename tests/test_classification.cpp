@@ -1,0 +1,246 @@
+// Text classification as a task: epochs, figures that do not depend on batches, short and odd tables.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <set>
+
+#include "tests/small_models.h"
+#include "tests/small_runs.h"
+
+using namespace flexformer;
+using namespace flexformer::tests;
+
+namespace {
+
+// Rows of random tokens, 1 to 12 long, of three classes.
+EncodedTexts random_rows(Index rows, std::uint64_t seed = 1) {
+  Random random(seed);
+  EncodedTexts texts;
+  for (Index i = 0; i < rows; ++i) {
+    EncodedText row;
+    for (Index left = 1 + Index(random.below(12)); left > 0; --left)
+      row.ids.push_back(std::int32_t(4 + random.below(vocabulary - 4)));
+    row.label = std::int32_t(random.below(3));
+    texts.rows.push_back(row);
+  }
+  return texts;
+}
+
+const LabelMap kThree({"a", "b", "c"});
+
+std::string said_of(const ClassifierData& data) {
+  std::string out;
+  for (const std::string& line : data.description()) out += line + "\n";
+  return out;
+}
+
+bool contains(const std::string& all, const std::string& part) { return all.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("an epoch takes every row once, in a new order, and what is left over makes a smaller last step") {
+  Random random(1);
+  const Classifier model(small_classifier("softmax"), random);
+  const EncodedTexts texts = random_rows(10);
+  ClassificationTask task(model, texts, texts, kThree, {.batch = 1, .accumulate = 4, .seed = 3});
+  CHECK(ClassificationTask::steps_per_epoch(10, {.batch = 1, .accumulate = 4}) == 3);
+  double all_rows = 0;
+  for (Index row = 0; row < 10; ++row) {
+    const std::int32_t label = texts.rows[std::size_t(row)].label;
+    all_rows += double(
+        cross_entropy(classify(model, texts, std::span(&row, 1), {}), Tensor::from_ints({1}, std::span(&label, 1)))
+            .value()
+            .item());
+  }
+  std::set<std::vector<float>> orders;
+  for (Index epoch = 0; epoch < 3; ++epoch) {
+    double sum = 0;
+    Index rows = 0, smaller = 0;
+    std::vector<float> order;
+    for (Index step = 3 * epoch; step < 3 * epoch + 3; ++step) {
+      const Index targets = task.begin_step(step);
+      CHECK(task.micro_batches() == targets);
+      rows += targets;
+      smaller += targets == 2;
+      for (Index micro = 0; micro < task.micro_batches(); ++micro)
+        order.push_back(task.loss_sum(micro, {}).value().item());
+    }
+    for (float loss : order) sum += double(loss);
+    CHECK(rows == 10);
+    CHECK(smaller == 1);
+    CHECK(sum == doctest::Approx(all_rows).epsilon(1e-6));
+    orders.insert(order);
+  }
+  CHECK(orders.size() == 3);
+}
+
+TEST_CASE("the rows of a step depend on the seed and the step alone") {
+  Random random(1);
+  const Classifier model(small_classifier("softmax"), random);
+  const EncodedTexts texts = random_rows(23);
+  const auto losses = [&](std::uint64_t seed, const std::vector<Index>& steps) {
+    ClassificationTask task(model, texts, texts, kThree, {.batch = 4, .seed = seed});
+    float last = 0;
+    for (Index step : steps) task.begin_step(step), last = task.loss_sum(0, {}).value().item();
+    return last;
+  };
+  CHECK(losses(1, {0, 1, 2, 3, 4, 5, 6, 7, 8}) == losses(1, {8}));
+  CHECK(losses(1, {8}) != losses(2, {8}));
+}
+
+TEST_CASE("figures are means over rows and do not depend on how rows are batched") {
+  Random random(1);
+  const Classifier model(small_classifier("flexformer_n"), random);
+  for (Index rows : {1, 5, 65}) {
+    const EncodedTexts texts = random_rows(rows);
+    double loss = 0, correct = 0;
+    for (Index row = 0; row < rows; ++row) {
+      const std::vector<float> x = classify(model, texts, std::span(&row, 1), {}).value().to_vector();
+      const std::int32_t label = texts.rows[std::size_t(row)].label;
+      double sum = 0;
+      for (float logit : x) sum += std::exp(double(logit));
+      loss += std::log(sum) - double(x[std::size_t(label)]);
+      correct += std::max_element(x.begin(), x.end()) - x.begin() == label;
+    }
+    for (Index batch : {1, 2, 3, 5, 64}) {
+      ClassificationTask task(model, texts, texts, kThree, {.batch = batch});
+      const Evaluation result = task.evaluate();
+      CHECK(result.targets == rows);
+      CHECK(result.loss == doctest::Approx(loss / double(rows)).epsilon(1e-6));
+      CHECK(result.log.at("valid_accuracy") == correct / double(rows));
+    }
+    for (Index tokens : {1, 13, 40, 100000}) {
+      std::multiset<Index> seen;
+      for (const std::vector<Index>& group : length_groups(texts, tokens)) seen.insert(group.begin(), group.end());
+      CHECK(Index(seen.size()) == rows);
+      CHECK(Index(std::set<Index>(seen.begin(), seen.end()).size()) == rows);
+    }
+  }
+}
+
+TEST_CASE("every kind of attention learns a small table by heart") {
+  const TemporaryFolder home;
+  const std::string table = home.file("table.tsv", small_table(12));
+  for (const AttentionKind& kind : attention_kinds()) {
+    CAPTURE(kind.name);
+    SmallClassifierRun run(
+        home.path() / kind.name, table,
+        {text("--model.attention=", kind.name), "--model.dropout=0", "--data.valid=" + table, "--train.batch=16",
+         "--train.steps=60", "--train.lr=0.005", "--train.warmup=5", "--train.eval_every=0"});
+    REQUIRE(run.train() == 0);
+    CHECK(run.column("loss").front() == doctest::Approx(std::log(2.0)).epsilon(0.2));
+    CHECK(run.summary.at("valid_loss").get<double>() < 0.02);
+    CHECK(run.summary.at("valid_accuracy") == 1.0);
+  }
+}
+
+TEST_CASE("two rows are enough to train on, with any batch size") {
+  const TemporaryFolder home;
+  const std::string table = home.file("two.tsv", "label\ttext\npos\tgood\nneg\tbad\n");
+  SmallClassifierRun run(home.path() / "run", table, {"--train.batch=64", "--train.warmup=0", "--train.lr=0.01"});
+  CHECK(contains(said_of(run.data), "warning: no class has two rows to share; validation is on the training rows"));
+  REQUIRE(run.train() == 0);
+  CHECK(run.column("loss").back() < 0.1 * run.column("loss").front());
+  CHECK(run.summary.at("valid_accuracy") == 1.0);
+  CHECK(run.folder.has_best());
+}
+
+TEST_CASE("65 rows in batches of 64 make two steps an epoch, and one validation row is enough") {
+  const TemporaryFolder home;
+  const std::string table = home.file("table.tsv", small_table(65)),
+                    one = home.file("one.tsv", "label\ttext\nup\trise\n");
+  SmallClassifierRun run(home.path() / "run", table,
+                         {"--data.valid=" + one, "--train.batch=64", "--train.steps=2", "--model.dropout=0"});
+  CHECK(run.task->begin_step(0) + run.task->begin_step(1) == 65);
+  REQUIRE(run.train() == 0);
+  CHECK(run.summary.at("per_class").at("up").at("support") == 1);
+  CHECK(std::isfinite(run.summary.at("valid_loss").get<double>()));
+}
+
+TEST_CASE("a table sorted by class is shuffled and split evenly, and is learned") {
+  const TemporaryFolder home;
+  std::string sorted = "label\ttext\n";
+  for (const char* word : {"aaaaa", "bbbbb", "ccccc", "ddddd"})
+    for (int i = 0; i < 100; ++i) sorted += text(word[0], "\t", word, " ", i % 10, "\n");
+  SmallClassifierRun run(home.path() / "run", home.file("sorted.tsv", sorted),
+                         {"--train.batch=16", "--train.steps=60", "--train.lr=0.005", "--train.eval_every=0"});
+  for (Index c = 0; c < 4; ++c) {
+    const auto count = [c](const EncodedTexts& texts) {
+      return std::count_if(texts.rows.begin(), texts.rows.end(),
+                           [c](const EncodedText& row) { return row.label == c; });
+    };
+    CHECK(count(run.data.train_texts) == 90);
+    CHECK(count(run.data.valid_texts) == 10);
+  }
+  REQUIRE(run.train() == 0);
+  CHECK(run.summary.at("valid_accuracy").get<double>() > 0.95);
+  CHECK(run.summary.at("majority_accuracy") == 0.25);
+}
+
+TEST_CASE("texts are cut after exactly max_length tokens, and those that were are counted") {
+  const TemporaryFolder home;
+  std::string table = "label\ttext\n";
+  for (int length : {15, 16, 17, 5000}) {
+    table += length % 2 ? "odd\t" : "even\t";
+    for (int i = 0; i < length; ++i) table += text("w", i, i + 1 < length ? " " : "\n");
+  }
+  const std::string file = home.file("long.tsv", table);
+  const std::string valid = home.file("valid.tsv", "label\ttext\nodd\tw1\n");
+  for (bool first : {false, true}) {
+    SmallClassifierRun run(
+        home.path() / text("run", first), file,
+        {"--data.valid=" + valid, first ? "--model.pool=cls" : "--model.pool=mean", "--train.steps=2"});
+    const std::vector<EncodedText>& rows = run.data.train_texts.rows;
+    CHECK(run.data.train_texts.truncated == (first ? 3 : 2));  // <cls> takes a place
+    CHECK(contains(said_of(run.data),
+                   text("longest 16; ", first ? 3 : 2, " longer ones lost their end (data.max_length)")));
+    CHECK(rows[0].ids.size() == (first ? 16 : 15));
+    for (int i : {1, 2, 3}) CHECK(rows[std::size_t(i)].ids.size() == 16);
+    CHECK(rows[2].ids == rows[3].ids);  // the same beginning
+    REQUIRE(run.train() == 0);
+  }
+}
+
+TEST_CASE("empty texts are one <unk>, are counted, and train") {
+  const TemporaryFolder home;
+  const std::string table = home.file("empty.tsv", "label\ttext\npos\t\nneg\t   \npos\t\n\nneg\t\n");
+  for (int batch : {1, 4}) {
+    SmallClassifierRun run(
+        home.path() / text(batch), table,
+        {text("--train.batch=", batch), "--train.steps=5", "--data.tokenizer=byte", "--data.valid=" + table});
+    CHECK(contains(said_of(run.data), "empty texts stand as one <unk>"));
+    for (const EncodedText& row : run.data.train_texts.rows) CHECK(row.ids.size() >= 1);
+    REQUIRE(run.train() == 0);
+    for (double loss : run.column("loss")) CHECK((std::isfinite(loss) && loss > 0));
+  }
+}
+
+TEST_CASE("bytes that are not UTF-8 in texts and labels pass through a whole run and back") {
+  const TemporaryFolder home;
+  std::string table = "label\ttext\n";
+  for (int i = 0; i < 6; ++i) table += i % 2 ? "caf\xe9\tna\xefve text\n" : "caf\xe8\t\xff\xfe raw\n";
+  for (const char* tokenizer : {"word", "char", "byte", "bpe"}) {
+    SmallClassifierRun run(home.path() / tokenizer, home.file("latin1.tsv", table),
+                           {text("--data.tokenizer=", tokenizer), "--train.steps=3", "--data.vocab=0"});
+    REQUIRE(run.train() == 0);
+    CHECK(read_json(run.folder.file("summary.json")).at("per_class").size() == 2);
+    const SavedClassifier saved(run.folder);
+    CHECK(saved.labels == *run.data.labels);
+    CHECK(saved.labels.name(0) == "caf\xe8");
+  }
+}
+
+TEST_CASE("a run does not go on with other labels, and a label never trained is an error") {
+  const TemporaryFolder home;
+  const std::string table = home.file("table.tsv", small_table());
+  const Arguments arguments = {"--train.steps=4", "--train.save_every=2"};
+  SmallClassifierRun run(home.path() / "run", table, arguments);
+  REQUIRE(run.train(3) == -1);
+  std::string swapped = small_table();
+  for (std::size_t at = 0; (at = swapped.find("down\t", at)) != std::string::npos; ++at) swapped.replace(at, 4, "zero");
+  SmallClassifierRun other(home.path() / "run", home.file("swapped.tsv", swapped), arguments);
+  CHECK_THROWS_WITH_AS(other.train(), doctest::Contains("was trained with tokenizer and labels of fingerprint"), Error);
+  CHECK_THROWS_WITH_AS(load_labelled(run.options, home.file("new.tsv", "label\ttext\nsideways\trise\n"),
+                                     *run.data.tokenizer, *run.data.labels),
+                       doctest::Contains("sideways"), Error);
+}
