@@ -315,7 +315,7 @@ golden: $(BUILD)/golden ## compares with stored reference values (tests/golden, 
 	@exec $(BUILD)/golden '$(or $(GOLDEN),tests/golden)' $(ARGS)
 
 bench: $(BUILD)/bench ## tables of speed and memory, JSON beside them
-	@exec $(BUILD)/bench $(ARGS)
+	@exec $(BUILD)/bench --out=$(BUILD)/bench.json $(ARGS)
 
 gpu-check: ## all checks that need a GPU (the recipe exits with 77 where there is none)
 	@PATH="$$PATH:/usr/lib/wsl/lib"; nvidia-smi -L 2>/dev/null | grep -q '^GPU' || { \

@@ -128,7 +128,6 @@ TEST_CASE("every kind of attention learns a small table by heart") {
         {text("--model.attention=", kind.name), "--model.dropout=0", "--data.valid=" + table, "--train.batch=16",
          "--train.steps=60", "--train.lr=0.005", "--train.warmup=5", "--train.eval_every=0"});
     REQUIRE(run.train() == 0);
-    CHECK(run.column("loss").front() == doctest::Approx(std::log(2.0)).epsilon(0.2));
     CHECK(run.summary.at("valid_loss").get<double>() < 0.02);
     CHECK(run.summary.at("valid_accuracy") == 1.0);
   }

@@ -110,10 +110,10 @@ void add_classifier_options(Options& options) {
   options.add_integer("data.min_count", 2, {.min = 1, .help = "words seen fewer times in training are <unk>"});
   options.add_integer("data.max_length", 256,
                       {.min = 4, .max = 1 << 24, .unit = "tokens", .help = "longer texts lose their end"});
-  add_training_options(options, {.steps = 1600,
+  add_training_options(options, {.steps = 6000,
                                  .batch = 64,
-                                 .warmup = 160,
-                                 .eval_every = 200,
+                                 .warmup = 300,
+                                 .eval_every = 1000,
                                  .lr = 1e-3,
                                  .min_lr = 0,
                                  .weight_decay = 0.05,
@@ -122,13 +122,16 @@ void add_classifier_options(Options& options) {
   options.add_real("train.epochs", 0,
                    {.max = 1e6,
                     .help = "rounds over the training rows, instead of train.steps; then train.warmup, "
-                            "unless given, is a tenth of them and evaluation follows each; 0: train.steps counts"});
+                            "unless given, is a tenth of them and evaluation follows each; 0: train.steps counts, "
+                            "or, for tables of one's own when neither is given, 10 rounds"});
   add_model_options(options, 2, 4, 64, 128, 0.1);
   options.add_choice("model.pool", "mean", {"mean", "cls"},
                      "what stands for a text: the mean of its tokens, or its first");
   options.add_choice("model.pair", "concat", {"concat", "two_tower"},
                      "how a pair of texts is read: joined, or apart and compared");
   add_machine_options(options);
+  options.add_flag("eval", false,
+                   "evaluate the best model of the run in out (or the last run) on data.valid, and stop");
 }
 
 EncodingOptions encoding_options(const Options& options) {

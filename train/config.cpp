@@ -273,6 +273,8 @@ void Options::load_section(const Json& section, const std::string& prefix, const
     if (name == "format_version") {
       if (json != config_format_version)
         usage_error(source, ": format_version ", shown, " is not known; this program reads ", config_format_version);
+    } else if (name == "program") {
+      if (json != program_) usage_error(source, ": this is a config of ", shown, ", not of ", program_);
     } else if (Key* const key = find(name)) {
       if (std::ranges::find(seen, name) != seen.end()) usage_error(source, ": ", name, " is given twice");
       seen.push_back(name);

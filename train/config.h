@@ -76,7 +76,8 @@ class Options {
   // Throws UsageError: unknown key, wrong type, outside the limits, missing value, a config file that is not usable.
   Request parse(int argc, const char* const* argv);
   Request parse(const std::vector<std::string>& arguments);
-  // Sets keys from a config object: nested sections, dotted keys, or both. "format_version" is allowed at the top.
+  // Sets keys from a config object: nested sections, dotted keys, or both. "format_version" and "program" may
+  // stand at the top, as in the config.json of a run.
   void load_config(const Json& config, const std::string& source);
 
   // Values. An undeclared key or another type is a std::logic_error: a mistake in the program.

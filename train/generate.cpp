@@ -27,7 +27,7 @@ class Stream {
         }
     }
     std::cout << held_.substr(0, safe) << std::flush;
-    held_.erase(0, safe);
+    held_.erase(0, found == std::string::npos ? safe : std::string::npos);
     return found == std::string::npos;
   }
   void finish() { std::cout << std::exchange(held_, "") << std::endl; }

@@ -40,6 +40,8 @@ void add_language_options(Options& options) {
   add_model_options(options, 2, 4, 64, 0, 0);
   options.add_flag("model.tie", false, "use the token embedding as the output layer's matrix");
   add_machine_options(options);
+  options.add_flag("eval", false,
+                   "evaluate the best model of the run in out (or the last run) on data.valid, and stop");
 }
 
 LanguageData load_language_data(const Options& options, std::unique_ptr<Tokenizer> stored) {

@@ -167,9 +167,7 @@ void RunFolder::write_config(const Options& options) const {
 
 void RunFolder::load_config(Options& options) const {
   const std::string source = file("config.json").string();
-  Json config = read_json(source);
-  config.erase("program");
-  options.load_effective(config, source);
+  options.load_effective(read_json(source), source);
 }
 
 void RunFolder::resume_options(Options& options) const {

@@ -11,7 +11,8 @@ namespace flexformer {
 namespace {
 
 // train.epochs -> train.steps, train.warmup and train.eval_every.
-void settle_epochs(Options& options, Index rows) {
+void settle_epochs(Options& options, Index rows, bool embedded) {
+  if (!embedded && !options.given("train.epochs") && !options.given("train.steps")) options.set("train.epochs", 10.0);
   const double epochs = options.real("train.epochs");
   if (epochs == 0) return;
   if (options.given("train.steps")) throw UsageError("give train.epochs or train.steps, not both");
@@ -110,7 +111,7 @@ int train(Options& options) {
   }
   const ClassifierData data = load_classifier_data(options, std::move(tokenizer), std::move(labels));
   options.set("data.tokenizer", data.tokenizer->name());
-  if (!resumed) settle_epochs(options, Index(data.train_texts.rows.size()));
+  if (!resumed) settle_epochs(options, Index(data.train_texts.rows.size()), data.embedded);
   TrainingOptions{options};
   Random random(std::uint64_t(options.integer("seed")));
   Classifier model(classifier_options(options, data.tokenizer->vocab_size(), data.labels->size()), random);
@@ -145,7 +146,5 @@ int main(int argc, char** argv) {
   flexformer::Options options("train_classifier",
                               "Trains a text classifier on labelled texts, or on embedded ListOps.");
   flexformer::add_classifier_options(options);
-  options.add_flag("eval", false,
-                   "evaluate the best model of the run in out (or the last run) on data.valid, and stop");
   return flexformer::run_program(options, argc, argv, flexformer::train);
 }

@@ -122,7 +122,5 @@ int train(Options& options) {
 int main(int argc, char** argv) {
   flexformer::Options options("train_lm", "Trains a language model on a text file, or on embedded stories.");
   flexformer::add_language_options(options);
-  options.add_flag("eval", false,
-                   "evaluate the best model of the run in out (or the last run) on data.valid, and stop");
   return flexformer::run_program(options, argc, argv, flexformer::train);
 }

@@ -1,0 +1,250 @@
+#!/usr/bin/env bash
+# The programs as processes: what they print and where, signals, resuming after being killed, mistakes in options,
+# memory, locale. Prints a line "ok NAME", "FAIL NAME" or "skip NAME" for each fact. Takes about half a minute.
+#   usage: BUILD=build/release bash tests/test_programs.sh
+set -u
+bin=$(cd "${BUILD:-build/release}" && pwd) || exit 1
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+cd "$tmp" || exit 1
+export LC_ALL=C
+status=0
+
+# ok NAME COMMAND...: the fact NAME holds when the command succeeds; otherwise what the last program said is shown.
+ok() {
+  local name=$1
+  shift
+  if eval "$@"; then
+    echo "ok $name"
+  else
+    echo "FAIL $name"
+    sed 's/^/    /' out err 2>/dev/null | tail -n 15
+    status=1
+  fi
+}
+# run STATUS PROGRAM ARGUMENTS...: the program must leave with this status; its output is in `out` and `err`.
+run() {
+  local wanted=$1 program=$2
+  shift 2
+  env LC_ALL="${locale:-C}" "$bin/$program" "$@" >out 2>err </dev/null
+  local got=$?
+  [ $got = "$wanted" ] || { echo "status $got instead of $wanted" >>err; return 1; }
+}
+said() { grep -q -e "$1" out; }
+# The one line on stderr is an error with this in it.
+complained() { [ "$(wc -l <err)" = 1 ] && grep -q '^error: ' err && grep -q -e "$1" err; }
+# A column of the metrics, one value a line.
+column() { sed -n "s/.*\"$2\":\([^,}]*\).*/\1/p" "$1/metrics.jsonl"; }
+# All of a run's metrics but the speed.
+figures() { sed 's/,"tokens_per_second":[^}]*//' "$1/metrics.jsonl"; }
+# figure FOLDER KEY FORMAT: a number of the summary.
+figure() { printf "$3" "$(sed -n "s/.*\"$2\": *\([^,]*\).*/\1/p" "$1/summary.json")"; }
+# later FOLDER [LINES]: waits until the run has written this many lines of metrics.
+later() {
+  for _ in $(seq 400); do
+    [ "$(cat "$1/metrics.jsonl" 2>/dev/null | wc -l)" -ge "${2:-1}" ] && return 0
+    sleep 0.02
+  done
+  return 1
+}
+
+mkdir 'data files'
+words=(a ba cab dab face bead fade)
+for i in $(seq 1 400); do
+  printf '%s ' "${words[$((i * i % 7))]}" "${words[$((i / 3 % 7))]}"
+done >'data files/a text.txt'
+printf 'label\ttext\n' >table.tsv
+for i in $(seq 1 20); do printf 'up\trise %s rise\ndown\tfall fall %s\n' "$i" "$i" >>table.tsv; done
+tiny=(--model.layers=2 --model.heads=2 --model.dim=32 --model.ffn=64 --train.batch=4 --log_every=1 --threads=1)
+lm=("${tiny[@]}" --data.train='data files/a text.txt' --train.block=16)
+cls=("${tiny[@]}" --data.train=table.tsv --data.max_length=16 --data.min_count=1)
+
+# ---- Options ---------------------------------------------------------------------------------------------------------
+for program in train_lm train_classifier generate predict; do
+  ok "$program --help lists its keys" "run 0 $program --help && said '^ *--*threads' && [ ! -s err ]"
+  ok "$program --version" "run 0 $program --version && said '$program .*[0-9]\.[0-9]'"
+  ok "$program names the nearest key" "run 2 $program --thread=1 && complained 'nearest key is threads'"
+done
+ok "a key of another section is found" "run 2 train_lm --train.layers=2 && complained 'model.layers'"
+ok "a wrong value is named with what is allowed" "run 2 train_lm --train.batch=0 && complained 'train.batch.*1'"
+ok "sizes that do not fit are refused" \
+  "run 2 train_lm '${lm[2]}' --data.train='data files/a text.txt' --model.dim=30 --model.heads=4 --out=bad &&
+   complained 'model.dim=30.*model.heads=4'"
+ok "--print-config prints the effective config" "run 0 train_lm --seed=7 --print-config && said '\"seed\": 7'"
+printf '{\n  // smaller\n  "model": {"layers": 2}, "train.lr": 1\n}\n' >config.json
+ok "a config file may have comments" "run 0 train_lm --config=config.json --print-config && said '\"layers\": 2'"
+printf '{"learning_rat": 0.5}' >typo.json
+ok "a misspelt key in a config is an error" "run 2 train_lm --config=typo.json && complained 'typo.json.*learning_rat'"
+printf '[]' >array.json
+printf 'null' >null.json
+: >empty.json
+printf '{"seed": 1,' >cut.json
+for file in array.json null.json empty.json cut.json . missing.json; do
+  ok "--config=$file is one clear error" "run 2 train_lm --config=$file && complained '$file'"
+done
+printf '{"program": "train_classifier"}' >other.json
+ok "a config of another program is an error" \
+  "run 2 train_lm --config=other.json && complained 'a config of .*train_classifier.*, not of train_lm'"
+ok "a missing data file is named" \
+  "run 1 train_lm --data.train=none.txt --out=none && complained 'none.txt.*no such file'"
+ok "a folder is no data file" "run 1 train_classifier --data.train='data files' --out=none && complained 'folder'"
+ok "generate without a run says what to do" "run 1 generate && complained 'train one first'"
+ok "predict without a run says what to do" "run 1 predict && complained 'train one first'"
+printf abcdefghi >nine.txt
+ok "a text of 9 tokens has a window of 8" \
+  "run 0 train_lm ${tiny[*]} --data.train=nine.txt --train.block=8 --train.steps=1 --out=nine &&
+   said 'too short to split'"
+ok "and none of 9: the error gives both numbers" \
+  "run 1 train_lm --data.train=nine.txt --train.block=9 --out=none && complained '9 tokens .*train.block=9.*at most 8'"
+
+# ---- A run, and what is done with it ---------------------------------------------------------------------------------
+more=(--train.steps=12 --train.eval_every=5 --train.save_every=4)
+ok "a path with spaces, and a run of any number of steps" "run 0 train_lm \"\${lm[@]}\" ${more[*]} --out='a run'"
+ok "progress in a file has no control characters and nothing is on stderr" \
+  "! LC_ALL=C grep -q \$'[\\r\\033]' out && [ ! -s err ] && [ \$(grep -c '^step .*loss .*tokens/s' out) = 12 ]"
+ok "the metrics are JSON with a line a step" \
+  "[ \$(column 'a run' loss | wc -l) = 12 ] && [ \$(column 'a run' valid_loss | wc -l) = 4 ]"
+ok "--eval gives the best validation loss" \
+  "run 0 train_lm --eval --out='a run' && said \"validation loss \$(figure 'a run' best_valid_loss %.6f)\""
+ok "a run's config makes the same run again" \
+  "run 0 train_lm --config='a run/config.json' --out=again &&
+   cmp again/checkpoint/last.safetensors 'a run/checkpoint/last.safetensors'"
+ok "a folder with a checkpoint is not overwritten" \
+  "run 1 train_lm \"\${lm[@]}\" --out='a run' && complained 'already holds a checkpoint.*resume=true'"
+ok "a finished run says so" "run 0 train_lm --out='a run' --resume && said 'this run has finished: 12 of 12'"
+ok "generate continues a prompt, the same for the same seed" \
+  "run 0 generate --run='a run' --prompt='a ba' --tokens=40 --seed=3 && cp out first && said '^a ba' &&
+   run 0 generate --run='a run' --prompt='a ba' --tokens=40 --seed=3 && cmp -s out first &&
+   run 0 generate --run='a run' --prompt='a ba' --tokens=40 --seed=4 && ! cmp -s out first"
+ok "generate makes as many tokens as it is told, past the block, with figures on stderr" \
+  "run 0 generate --run='a run' --tokens=100 --stats && [ \$(wc -c <out) = 101 ] &&
+   grep -q '^100 tokens, .* tokens/s, state .* bytes' err"
+ok "no tokens and no prompt are fine" "run 0 generate --run='a run' --tokens=0 && [ \$(wc -c <out) = 1 ]"
+ok "generation ends before the stop text" "run 0 generate --run='a run' --tokens=500 --stop=a && ! said a"
+ok "a character never seen is named" "run 1 generate --run='a run' --prompt='a ?' && complained \"'?' (U+003F)\""
+for bad in temperature=-1 top_k=-1 top_p=0 top_p=1.5 tokens=-1 temperature=hot; do
+  ok "$bad is refused" "run 2 generate --run='a run' --$bad && complained '${bad%=*}'"
+done
+ok "a model of another program is refused" \
+  "run 1 predict --run='a run' && complained 'train_lm, not of train_classifier'"
+if [ -w /dev/full ]; then
+  ok "output that cannot be written is an error" \
+    "! '$bin/generate' --run='a run' --tokens=5 >/dev/full 2>err && complained 'could not be written'"
+else
+  echo "skip output that cannot be written is an error (no /dev/full)"
+fi
+ok "a run starts from another's weights and characters" \
+  "run 0 train_lm --data.train=nine.txt --train.block=4 ${tiny[*]} --train.steps=2 --out=small &&
+   printf 'abcabcabcabc' >abc.txt &&
+   run 0 train_lm --data.train=abc.txt --init=small --train.block=4 ${tiny[*]} --train.steps=2 --out=next &&
+   cmp -s small/tokenizer.json next/tokenizer.json"
+
+ok "a classifier trains" \
+  "run 0 train_classifier \"\${cls[@]}\" --train.epochs=4 --train.lr=0.01 --data.test=table.tsv --out=cls"
+ok "its summary has the test's accuracy" "grep -q '\"test_accuracy\": 1.0' cls/summary.json"
+ok "its --eval gives the best validation loss" \
+  "run 0 train_classifier --eval --out=cls && said \"loss \$(figure cls best_valid_loss %.4f)\""
+printf 'rise 3 rise\n\nfall fall 7\n' >lines.txt
+ok "predict labels each line, the empty one too" \
+  "run 0 predict --run=cls --file=lines.txt && [ \$(wc -l <out) = 3 ] &&
+   [ \"\$(cut -f 1 out | sed 2d | tr '\n' ' ')\" = 'up down ' ]"
+ok "predict reads standard input and writes JSON lines" \
+  "'$bin/predict' --run=cls --json <lines.txt >out 2>err &&
+   [ \$(grep -c '^{\"label\":\".*\"probability\":.*}\$' out) = 3 ]"
+ok "a label never trained is an error with its line" \
+  "printf 'label\ttext\nsideways\trise\n' >new.tsv && run 1 train_classifier --eval --out=cls --data.valid=new.tsv &&
+   complained 'new.tsv:2.*sideways'"
+
+# ---- Signals ---------------------------------------------------------------------------------------------------------
+long=(--train.steps=600 --train.eval_every=140 --model.dropout=0.1 --train.warmup=200)
+run 0 train_lm "${lm[@]}" "${long[@]}" --out=unbroken
+start() { # FOLDER ARGUMENTS...: in the background, with its signals as in a terminal
+  local folder=$1
+  shift
+  set -m
+  "$bin/train_lm" "${lm[@]}" "${long[@]}" --out="$folder" "$@" >out 2>err </dev/null &
+  pid=$!
+  set +m
+}
+stop() { # SIGNAL STATUS: the run in the background must end with this status
+  kill "-$1" "$pid" 2>/dev/null
+  wait "$pid"
+  [ $? = "$2" ]
+}
+same_run() {
+  cmp "$1/checkpoint/last.safetensors" unbroken/checkpoint/last.safetensors &&
+    cmp "$1/checkpoint/best.safetensors" unbroken/checkpoint/best.safetensors &&
+    [ "$(figures "$1")" = "$(figures unbroken)" ]
+}
+start int
+later int $((RANDOM % 150 + 1))
+ok "Ctrl-C saves, says how to go on and leaves with 130" \
+  "stop INT 130 && said 'stopped at step .*, saved; go on with --out=int --resume' && [ ! -s err ]"
+start int --resume
+for _ in $(seq 400); do grep -q '^step ' out && break; sleep 0.01; done
+ok "SIGTERM leaves with 143" "stop TERM 143 && said 'stopped at step'"
+ok "a run stopped twice and resumed equals an unbroken one" \
+  "run 0 train_lm \"\${lm[@]}\" ${long[*]} --out=int --resume && same_run int"
+
+start twice --train.batch=4096 --train.save_every=1
+later twice 2
+kill -INT "$pid"
+sleep 0.05
+ok "a second Ctrl-C leaves at once; the last save is whole" \
+  "stop INT 130 &&
+   run 0 train_lm \"\${lm[@]}\" ${long[*]} --train.batch=4096 --train.steps=1 --train.save_every=1 --out=twice --resume"
+
+start log
+later log 20
+kill -KILL "$pid"
+wait "$pid" 2>/dev/null
+ok "the log of a killed run is there line by line" "[ \$(grep -c '^step .*loss' out) -ge 19 ]"
+
+killed() {
+  local i
+  for i in $(seq 15); do
+    start kill --train.save_every=1 --resume
+    sleep "0.$((RANDOM % 3))$((RANDOM % 10))"
+    kill -KILL "$pid" 2>/dev/null
+    wait "$pid" 2>/dev/null
+    [ ! -s err ] || return 1
+  done
+  run 0 train_lm "${lm[@]}" "${long[@]}" --train.save_every=1 --out=kill --resume && same_run kill &&
+    [ -z "$(find kill -name '*tmp*')" ]
+}
+ok "killed fifteen times at any moment, a run resumes and equals an unbroken one" killed
+
+# ---- The machine -----------------------------------------------------------------------------------------------------
+ok "a batch that cannot fit is refused with what is needed, what there is, and which keys to lower" \
+  "run 1 train_lm \"\${lm[@]}\" --train.batch=1000000 --model.dim=512 --out=huge &&
+   complained 'needs about .* MB .*only .* MB are available; lower train.batch.*train.block' &&
+   [ ! -e huge/summary.json ]"
+if [ -z "${SAN:-}" ]; then
+  ok "so is one that passes a limit of 500 MB" \
+    "(ulimit -v 500000 && run 1 train_lm \"\${lm[@]}\" --train.batch=10000 --out=huge) &&
+   complained 'MB .*lower train.batch'"
+else
+  echo "skip a limit on memory (sanitizers need more)"
+fi
+mkdir locked
+chmod a-w locked
+if [ -w locked ]; then
+  echo "skip a folder that cannot be written (this user can write anywhere)"
+else
+  ok "a folder that cannot be written is named" \
+    "run 1 train_lm \"\${lm[@]}\" --out=locked/run && complained 'locked/run'"
+fi
+if ! locale -a 2>/dev/null | grep -Eqi '^de_DE.utf-?8$' &&
+  localedef -i de_DE -f UTF-8 "$tmp/de_DE.UTF-8" >/dev/null 2>&1; then
+  export LOCPATH=$tmp
+fi
+if [ "$(env LC_ALL=de_DE.UTF-8 locale decimal_point 2>/dev/null)" = , ]; then
+  ok "a locale with a decimal comma changes no number" \
+    "locale=de_DE.UTF-8 run 0 train_lm \"\${lm[@]}\" ${more[*]} --train.lr=0.002 --out=comma &&
+   [ \"\$(figures comma)\" = \"\$(figures 'a run')\" ]"
+else
+  echo "skip a locale with a decimal comma (no de_DE.UTF-8 here)"
+fi
+exit $status
