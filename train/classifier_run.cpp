@@ -118,13 +118,14 @@ void add_classifier_options(Options& options) {
                                  .min_lr = 0,
                                  .weight_decay = 0.05,
                                  .beta2 = 0.999,
+                                 .label_smoothing = 0.1,
                                  .steps_help = "optimiser steps; see also train.epochs"});
   options.add_real("train.epochs", 0,
                    {.max = 1e6,
                     .help = "rounds over the training rows, instead of train.steps; then train.warmup, "
                             "unless given, is a tenth of them and evaluation follows each; 0: train.steps counts, "
                             "or, for tables of one's own when neither is given, 10 rounds"});
-  add_model_options(options, 2, 4, 64, 128, 0.1);
+  add_model_options(options, 2, 4, 64, 128, 0.2);
   options.add_choice("model.pool", "mean", {"mean", "cls"},
                      "what stands for a text: the mean of its tokens, or its first");
   options.add_choice("model.pair", "concat", {"concat", "two_tower"},

@@ -11,10 +11,32 @@ namespace {
 // Enough stories that no window is seen twice in the default run, and a validation text that tells 0.01 nats apart.
 constexpr Index kTrainStories = 60000, kValidStories = 1500;
 
+const std::vector<std::pair<const char*, Value>>& story_defaults() {
+  // A small model and many small steps: recalling who holds what takes some thousand of them to appear, and rotary
+  // positions, which let a head look back by a distance, halve their number.
+  static const std::vector<std::pair<const char*, Value>> defaults = {{"model.layers", std::int64_t(2)},
+                                                                      {"model.dim", std::int64_t(64)},
+                                                                      {"model.position", "rope"},
+                                                                      {"train.batch", std::int64_t(8)},
+                                                                      {"train.steps", std::int64_t(10000)},
+                                                                      {"train.eval_every", std::int64_t(2500)},
+                                                                      {"train.lr", 4e-3},
+                                                                      {"log_every", std::int64_t(500)}};
+  return defaults;
+}
+
+// "model.layers=2, ...": the defaults of the embedded stories, for --help.
+std::string story_words() {
+  std::string words;
+  for (const auto& [key, value] : story_defaults()) words += text(words.empty() ? "" : ", ", key, "=", to_text(value));
+  return words;
+}
+
 }  // namespace
 
 void add_language_options(Options& options) {
-  options.add_text("data.train", "", "text file to train on; empty: stories of the embedded grammar");
+  options.add_text("data.train", "",
+                   "text file to train on; empty: stories of the embedded grammar, with " + story_words());
   options.add_text("data.valid", "", "text file to validate on; empty: the last tenth of data.train");
   options.add_choice("data.tokenizer", "char", tokenizer_names(),
                      "how text is cut into tokens (embedded stories: words)");
@@ -27,21 +49,28 @@ void add_language_options(Options& options) {
                       {.unit = "tokens",
                        .help = "between starts of validation windows: less than train.block gives every "
                                "target more context, and takes longer; 0: train.block (embedded stories: half)"});
-  add_training_options(options, {.steps = 1000,
+  add_training_options(options, {.steps = 2000,
                                  .batch = 16,
                                  .warmup = 100,
-                                 .eval_every = 250,
-                                 .lr = 2e-3,
+                                 .eval_every = 500,
+                                 .lr = 1e-3,
                                  .min_lr = 1e-4,
                                  .weight_decay = 0.1,
                                  .beta2 = 0.99,
+                                 .label_smoothing = 0,
                                  .steps_help = "optimiser steps"});
   options.add_integer("train.block", 128, {.min = 1, .max = 1 << 24, .unit = "tokens", .help = "context length"});
-  add_model_options(options, 2, 4, 64, 0, 0);
+  add_model_options(options, 4, 4, 128, 0, 0);
   options.add_flag("model.tie", false, "use the token embedding as the output layer's matrix");
   add_machine_options(options);
   options.add_flag("eval", false,
                    "evaluate the best model of the run in out (or the last run) on data.valid, and stop");
+}
+
+void settle_story_options(Options& options) {
+  if (!options.text("data.train").empty()) return;
+  for (const auto& [key, value] : story_defaults())
+    if (!options.given(key)) options.set(key, value);
 }
 
 LanguageData load_language_data(const Options& options, std::unique_ptr<Tokenizer> stored) {

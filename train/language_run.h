@@ -11,6 +11,9 @@ namespace flexformer {
 // Declares every key of train_lm.
 void add_language_options(Options& options);
 
+// Gives keys that were not given the values that suit the embedded stories, if those are what there is to train on.
+void settle_story_options(Options& options);
+
 // The text that the options ask for: files, or stories of the embedded grammar where data.train is empty.
 struct LanguageData {
   std::unique_ptr<Tokenizer> tokenizer;

@@ -79,6 +79,7 @@ int train(Options& options) {
     folder.resume_options(options);
     device = use_machine_options(options);  // as stored
   } else {
+    settle_story_options(options);
     settle_model_options(options, true);
   }
   TrainingOptions{options};          // refuses what does not fit together before any work is done

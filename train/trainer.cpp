@@ -43,7 +43,7 @@ void add_training_options(Options& options, const TrainingDefaults& d) {
                     .help = "factor on the rate of frequencies and tau; unless given, "
                             "5 for language models and 1 for classifiers"});
   options.add_real("train.clip", 1, {.max = 1e9, .help = "largest norm of the gradient; 0: no clipping"});
-  options.add_real("train.label_smoothing", 0,
+  options.add_real("train.label_smoothing", d.label_smoothing,
                    {.max = 1, .below = true, .help = "share of the uniform distribution in targets"});
   options.add_integer("train.eval_every", d.eval_every,
                       {.unit = "steps", .help = "between evaluations; 0: only at the end"});

@@ -45,7 +45,7 @@ struct Stopped {};
 // Declares out, resume, init, seed, log_every and the train.* keys that both trainers have.
 struct TrainingDefaults {
   Index steps, batch, warmup, eval_every;
-  double lr, min_lr, weight_decay, beta2;
+  double lr, min_lr, weight_decay, beta2, label_smoothing;
   std::string steps_help;
 };
 void add_training_options(Options& options, const TrainingDefaults& defaults);
