@@ -269,7 +269,7 @@ void Options::load_section(const Json& section, const std::string& prefix, const
                            std::vector<std::string>& seen) {
   for (const auto& [part, json] : section.items()) {
     const std::string name = prefix + part;
-    const std::string shown = json.is_string() ? "\"" + json.get<std::string>() + "\"" : dump_json(json);
+    const std::string shown = json.is_string() ? flexformer::text('"', json.get<std::string>(), '"') : dump_json(json);
     if (name == "format_version") {
       if (json != config_format_version)
         usage_error(source, ": format_version ", shown, " is not known; this program reads ", config_format_version);

@@ -75,7 +75,7 @@ std::string read_text_file(const std::filesystem::path& path) {
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   temporary_ = path_;
-  temporary_ += "." + std::to_string(getpid()) + std::string(temporary_suffix);
+  temporary_ += text(".", getpid(), temporary_suffix);
   descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail_with_reason("cannot write ");
 }

@@ -223,7 +223,7 @@ Table parse_table(std::string_view bytes, const std::string& source, const Table
 std::string Table::description() const {
   const auto column = [&](const char* what, int number) {
     if (number == 0) return std::string();
-    const std::string named = columns.empty() ? "" : " " + quote(columns[static_cast<std::size_t>(number) - 1]);
+    const std::string named = columns.empty() ? "" : text(" ", quote(columns[static_cast<std::size_t>(number) - 1]));
     return text("; ", what, ": column ", number, named);
   };
   std::string result = text(format, ", ", rows.size(), rows.size() == 1 ? " row; " : " rows; ", header_reason);
