@@ -34,15 +34,15 @@ int main() {
   const RingModel model(Scope(parameters, random));
   Optimizer optimizer(parameters, {.weight_decay = 0});
 
-  for (int step = 1; step <= 400; ++step) {
+  for (int step = 1; step <= 1000; ++step) {
     Tensor points, labels;
     draw_points(256, random.next(), points, labels);
     parameters.clear_grads();
     Tape tape;  // from here on, ops record themselves
     const Var loss = cross_entropy(model.forward(Var(points)), labels);
     tape.backward(loss);  // fills every parameter's gradient
-    optimizer.step(0.01);
-    if (step % 100 == 0) std::cout << "step " << step << "  loss " << loss.value().item() << "\n";
+    optimizer.step(0.03);
+    if (step % 200 == 0) std::cout << "step " << step << "  loss " << loss.value().item() << "\n";
   }
 
   Tensor points, labels;

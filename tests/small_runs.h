@@ -63,9 +63,9 @@ inline Arguments operator+(Arguments a, const Arguments& b) {
   return a;
 }
 
-inline const Arguments kTinyModel = {"--model.layers=2",  "--model.heads=2",  "--model.dim=32",
-                                     "--model.ffn=64",    "--log_every=1",    "--train.batch=4",
-                                     "--train.warmup=12", "--train.steps=20", "--threads=1"};
+inline const Arguments kTinyModel = {
+    "--model.layers=2", "--model.heads=2",   "--model.dim=32",   "--model.ffn=64", "--log_every=1",
+    "--train.batch=4",  "--train.warmup=12", "--train.steps=20", "--threads=1",    "--train.label_smoothing=0"};
 
 // Around both kinds of run: `out` is a folder that may hold a checkpoint already.
 class SmallRun {

@@ -100,7 +100,7 @@ ok "and none of 9: the error gives both numbers" \
   "run 1 train_lm --data.train=nine.txt --train.block=9 --out=none && complained '9 tokens .*train.block=9.*at most 8'"
 
 # ---- A run, and what is done with it ---------------------------------------------------------------------------------
-more=(--train.steps=12 --train.eval_every=5 --train.save_every=4)
+more=(--train.lr=2e-3 --train.steps=12 --train.eval_every=5 --train.save_every=4)
 ok "a path with spaces, and a run of any number of steps" "run 0 train_lm \"\${lm[@]}\" ${more[*]} --out='a run'"
 ok "progress in a file has no control characters and nothing is on stderr" \
   "! LC_ALL=C grep -q \$'[\\r\\033]' out && [ ! -s err ] && [ \$(grep -c '^step .*loss .*tokens/s' out) = 12 ]"
