@@ -110,7 +110,7 @@ BUILD := build/$(subst $(space),-,$(or $(strip $(flavour)),release))
 # The products of a*b + c are fused where the processor can (-ffp-contract=fast is g++'s default, clang must be told):
 # runs of one binary must agree with each other, not with another compiler's. No trap handler and no errno is ever used.
 debug_flags := -g -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS
-optimise_asan := -O1 $(debug_flags) -fsanitize=address,undefined -fno-sanitize-recover=all
+optimise_asan := -O1 $(debug_flags:-g=-g1) -fsanitize=address,undefined -fno-sanitize-recover=all
 optimise_tsan := -O1 $(debug_flags) -fsanitize=thread
 optimise_debug := -Og $(debug_flags)
 optimise := $(or $(optimise_$(lastword $(flavour))),-O3)
