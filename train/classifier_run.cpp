@@ -125,7 +125,7 @@ void add_classifier_options(Options& options) {
                     .help = "rounds over the training rows, instead of train.steps; then train.warmup, "
                             "unless given, is a tenth of them and evaluation follows each; 0: train.steps counts, "
                             "or, for tables of one's own when neither is given, 10 rounds"});
-  add_model_options(options, 2, 4, 64, 128, 0.2);
+  add_model_options(options, 2, 4, 64, 128, 0.1);
   options.add_choice("model.pool", "mean", {"mean", "cls"},
                      "what stands for a text: the mean of its tokens, or its first");
   options.add_choice("model.pair", "concat", {"concat", "two_tower"},
