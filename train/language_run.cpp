@@ -13,7 +13,7 @@ constexpr Index kTrainStories = 60000, kValidStories = 1500;
 
 const std::vector<std::pair<const char*, Value>>& story_defaults() {
   // A small model and many small steps: recalling who holds what takes some thousand of them to appear, and rotary
-  // positions, which let a head look back by a distance, halve their number.
+  // positions, which let a head look back by a distance, bring it out much sooner.
   static const std::vector<std::pair<const char*, Value>> defaults = {{"model.layers", std::int64_t(2)},
                                                                       {"model.dim", std::int64_t(64)},
                                                                       {"model.position", "rope"},
