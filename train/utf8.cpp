@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "tensor/error.h"
+
 namespace flexformer {
 namespace {
 
@@ -112,10 +114,10 @@ std::string printable(std::string_view text) {
 }
 
 std::string quote(std::string_view text, std::size_t limit) {
-  if (text.size() <= limit) return "'" + printable(text) + "'";
+  if (text.size() <= limit) return flexformer::text("'", printable(text), "'");
   std::size_t end = limit;
   while (end > 0 && limit - end < 3 && is_continuation(text, end)) --end;
-  return "'" + printable(text.substr(0, end)) + "...'";
+  return flexformer::text("'", printable(text.substr(0, end)), "...'");
 }
 
 std::string describe(const CodePoint& unit, std::string_view bytes) {
