@@ -1,197 +1,113 @@
-// Matrix products. Everything rests on one tile: MR rows by NV vectors of c held in registers while k runs over the
-// inner size, one multiply-add per element and k. Large products copy ("pack") b, and mostly a, into panels in the
-// order the tile reads them, in blocks that fit the caches; small ones read their operands where they are. Each element
-// of c is summed in the same order on every path that its sizes can take, so neither the cut into blocks nor the number
-// of threads shows in the result.
+// Matrix products. Everything rests on one tile (cpu_gemm_tile.h). Large products copy ("pack") b, and mostly a, into
+// panels in the order the tile reads them, in blocks that fit the caches; small ones read their operands where they
+// are. Each element of c is summed in the same order on every path that its sizes can take, so neither the cut into
+// blocks nor the number of threads shows in the result.
 #include "tensor/cpu_gemm.h"
 
-#include <algorithm>
-
-#include "tensor/kernels.h"
+#include "tensor/cpu_gemm_tile.h"
 #include "tensor/parallel.h"
-#include "tensor/simd.h"
 
 namespace flexformer::cpu {
 namespace {
 
-// Registers: MR * NV sums, NV vectors of b, one of a. AVX-512 has 32 registers, the others 16.
-constexpr int MR = kLanes == 16 ? 8 : 4;
-constexpr int NV = 3;
-constexpr Index NR = NV * kLanes;  // columns of a panel of b
-constexpr Index KC = 512;          // inner size of a block: a tile's part of a and b stays in the first-level cache
-constexpr Index MC = MR * 20;      // rows of a block of a: MC * KC floats stay in the second-level cache
-constexpr Index NC = NR * 80;      // columns of a block of b
+constexpr int MR = kTileRows;
+constexpr Index NR = kTileColumns;
+constexpr Index KC = 512;      // entries of a block: a tile's part of a and b stays in the first-level cache
+constexpr Index MC = MR * 20;  // rows of a block of a: MC * KC floats stay in the second-level cache
+constexpr Index NC = NR * 80;  // columns of a block of b
 
-// How a tile reads its rows of a: at(i) is element (i, k) for the current k.
-struct PackedRows {  // [K][MR]
-  const float* p;
-  float at(int i) const { return p[i]; }
-  void next() { p += MR; }
-};
-struct StridedRows {
-  const float* p;
-  Index row, col;
-  float at(int i) const { return p[i * row]; }
-  void next() { p += col; }
-};
-
-// What a tile does with its sums: c = sums + bias, or c += sums.
-struct Target {
-  float* c;
-  Index row;
-  const float* bias;  // null: none
-  bool add;
-};
-
-// `last` is the number of columns in the last vector; b is read in full vectors unless `partial`.
-template <int rows, int vectors, bool partial, class A>
-void tile(Target out, A a, const float* b, Index b_row, Index K, Index last) {
-  Vec sum[rows][vectors] = {};
-  for (Index k = 0; k < K; ++k, a.next(), b += b_row) {
-    Vec bk[vectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v)
-      bk[v] = partial && v == vectors - 1 ? load_part(b + v * kLanes, last) : load(b + v * kLanes);
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) sum[i][v] += a.at(i) * bk[v];
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
-      float* c = out.c + i * out.row + v * kLanes;
-      const Index n = v == vectors - 1 ? last : kLanes;
-      const float* base = out.add ? c : out.bias ? out.bias + v * kLanes : nullptr;
-      store_up_to(c, base ? load_up_to(base, n) + sum[i][v] : sum[i][v], n);
-    }
-}
-
-template <int vectors, bool partial, class A>
-void tile_of(Index rows, Target out, A a, const float* b, Index b_row, Index K, Index last) {
-  switch (rows) {
-    case 1:
-      return tile<1, vectors, partial>(out, a, b, b_row, K, last);
-    case 2:
-      return tile<2, vectors, partial>(out, a, b, b_row, K, last);
-    case 3:
-      return tile<3, vectors, partial>(out, a, b, b_row, K, last);
-    case 4:
-      return tile<4, vectors, partial>(out, a, b, b_row, K, last);
-  }
-  if constexpr (MR == 8) switch (rows) {
-      case 5:
-        return tile<5, vectors, partial>(out, a, b, b_row, K, last);
-      case 6:
-        return tile<6, vectors, partial>(out, a, b, b_row, K, last);
-      case 7:
-        return tile<7, vectors, partial>(out, a, b, b_row, K, last);
-      case 8:
-        return tile<8, vectors, partial>(out, a, b, b_row, K, last);
-    }
-}
-
-// A tile of any size up to MR x NR. A packed b is padded to whole vectors; an unpacked one must not be read past its
-// end.
-template <bool packed_b, class A>
-void any_tile(Index rows, Index columns, Target out, A a, const float* b, Index b_row, Index K) {
-  const Index vectors = (columns + kLanes - 1) / kLanes, last = columns - (vectors - 1) * kLanes;
-  const bool partial = !packed_b && last < kLanes;
-  switch (vectors * 2 + partial) {
-    case 2:
-      return tile_of<1, false>(rows, out, a, b, b_row, K, last);
-    case 3:
-      return tile_of<1, true>(rows, out, a, b, b_row, K, last);
-    case 4:
-      return tile_of<2, false>(rows, out, a, b, b_row, K, last);
-    case 5:
-      return tile_of<2, true>(rows, out, a, b, b_row, K, last);
-    case 6:
-      return tile_of<3, false>(rows, out, a, b, b_row, K, last);
-    case 7:
-      return tile_of<3, true>(rows, out, a, b, b_row, K, last);
-  }
-}
-
-// Panel [K][NR] of columns j .. j+n of b, zeros behind them.
-void pack_b(float* out, const float* b, Index b_row, Index b_col, Index n, Index K) {
-  if (b_col == 1) {
-    for (Index k = 0; k < K; ++k, out += NR, b += b_row)
-      for (Index j = 0; j < NR; j += kLanes) store(out + j, j < n ? load_up_to(b + j, n - j) : Vec{});
-    return;
-  }
-  if (b_row == 1) {
-    transpose_tile(out, NR, b, b_col, n, K);
-  } else {
-    for (Index k = 0; k < K; ++k)
-      for (Index j = 0; j < n; ++j) out[k * NR + j] = b[k * b_row + j * b_col];
-  }
-  for (Index k = 0; k < K; ++k)
-    for (Index j = n; j < NR; ++j) out[k * NR + j] = 0;
-}
-
-// Panels [K][MR] of `rows` rows of a; the last panel's missing rows stay unwritten, since no tile reads them.
-void pack_a(float* out, Strided a, Index rows, Index K) {
-  for (Index i = 0; i < rows; i += MR, out += MR * K) {
-    const float* p = a.p + i * a.row;
-    const Index n = std::min<Index>(MR, rows - i);
-    if (a.col == 1)
-      transpose_tile(out, MR, p, a.row, n, K);
-    else
-      for (Index k = 0; k < K; ++k)
-        for (Index r = 0; r < n; ++r) out[k * MR + r] = p[r * a.row + k * a.col];
-  }
-}
-
-// One block: rows [i0, i0+m) by columns [j0, j0+n) of c, with b packed. `panels_a` is null where a is read in place.
-void multiply_block(Target out, Strided a, const float* panels_a, const float* panels_b, Index m, Index n, Index K) {
-  for (Index j = 0; j < n; j += NR)
-    for (Index i = 0; i < m; i += MR) {
-      const Index rows = std::min<Index>(MR, m - i), columns = std::min(NR, n - j);
-      const Target t{out.c + i * out.row + j, out.row, out.bias ? out.bias + j : nullptr, out.add};
-      if (panels_a)
-        any_tile<true>(rows, columns, t, PackedRows{panels_a + i * K}, panels_b + j * K, NR, K);
-      else
-        any_tile<true>(rows, columns, t, StridedRows{a.p + i * a.row, a.row, a.col}, panels_b + j * K, NR, K);
+// gelu and its derivative over rows of c that a block has just completed (kernels.h, Epilogue).
+void finish(const Gemm& g, float* c, Index offset, Index rows, Index columns) {
+  for (Index i = 0; i < rows; ++i, c += g.c_row, offset += g.c_row)
+    for (Index j = 0; j < columns; j += kLanes) {
+      const Index n = columns - j;
+      Vec y = load_up_to(c + j, n);
+      if (g.epilogue != Epilogue::none) {
+        float* saved = g.saved + offset + j;
+        const Vec x = g.epilogue == Epilogue::gelu ? y : load_up_to(saved, n);
+        const Vec activated = functors::GeluTanh::f(x, 0.0f);
+        store_up_to(saved, g.epilogue == Epilogue::gelu ? x : activated, n);
+        y = g.epilogue == Epilogue::gelu ? activated : select(y == 0.0f, Vec{}, y * functors::GeluTanh::df(x, 0.0f));
+      }
+      if (g.residual) y += load_up_to(g.residual + offset + j, n);
+      store_up_to(c + j, y, n);
     }
 }
 
 // One matrix product in blocks, by all threads.
-void large_product(const Gemm& g, float* c, const float* a, const float* b) {
-  const Index nc = std::min(NC, (g.N + NR - 1) / NR * NR), kc = std::min(KC, g.K);
-  // Few rows: cut them finer, then cut the columns too, so that there is work for many threads.
-  const Index mc = std::clamp((g.M + 15) / 16 / MR * MR, Index(MR) * 4, MC);
-  const Index row_blocks = (g.M + mc - 1) / mc;
-  // Packing a pays when its panels are read often, or when its rows lie so far apart that they fight for cache sets.
-  const bool packs_a = g.N > 4 * NR || (g.a_col == 1 && g.a_row % 1024 == 0);
-  Tensor panels_b = Tensor::empty({kc * nc}), panels_a = Tensor::empty({packs_a ? threads() * mc * kc : 0});
-  float *pb = panels_b.data(), *pa = panels_a.data();
-  for (Index j0 = 0; j0 < g.N; j0 += nc) {
-    const Index n = std::min(nc, g.N - j0), panels = (n + NR - 1) / NR;
-    const Index column_cuts = std::clamp<Index>(16 / row_blocks, 1, panels);
-    const Index cut = (panels + column_cuts - 1) / column_cuts;
-    for (Index k0 = 0; k0 < g.K; k0 += kc) {
-      const Index k = std::min(kc, g.K - k0);
-      const float* b0 = b + k0 * g.b_row + j0 * g.b_col;
-      parallel_for(panels, std::max<Index>(1, 8192 / k), [&](Index begin, Index end) {
-        for (Index p = begin; p < end; ++p)
-          pack_b(pb + p * NR * k, b0 + p * NR * g.b_col, g.b_row, g.b_col, std::min(NR, n - p * NR), k);
-      });
-      parallel_for(row_blocks * column_cuts, 1, [&](Index piece, Index) {
-        const Index i0 = piece / column_cuts * mc, m = std::min(mc, g.M - i0);
-        const Index first = piece % column_cuts * cut * NR, columns = std::min(cut * NR, n - first);
-        if (columns <= 0) return;
-        const Strided rows{a + i0 * g.a_row + k0 * g.a_col, g.a_row, g.a_col};
-        float* own = packs_a ? pa + thread_index() * mc * kc : nullptr;
-        if (packs_a) pack_a(own, rows, m, k);
-        const Target out{c + i0 * g.c_row + j0 + first, g.c_row, g.bias && k0 == 0 ? g.bias + j0 + first : nullptr,
+template <class Numbers> struct Large {
+  const Gemm& g;
+  float* c;
+  const float *a, *b;
+  Index kc, nc, mc;                    // sizes of a block
+  Index row_blocks, column_cuts, cut;  // the pieces of work: blocks of rows, and where these are few, cuts of columns
+  bool packs_a;
+
+  Large(const Gemm& gemm, float* to, const float* left, const float* right, Index block)
+      : g(gemm),
+        c(to),
+        a(left),
+        b(right),
+        kc(std::min(block, g.K)),
+        nc(std::min(NC, (g.N + NR - 1) / NR * NR)),
+        mc(std::clamp((g.M + 15) / 16 / MR * MR, Index(MR) * 4, MC)),
+        row_blocks((g.M + mc - 1) / mc),
+        column_cuts(std::clamp<Index>(16 / row_blocks, 1, nc / NR)),
+        cut((nc / NR + column_cuts - 1) / column_cuts * NR),
+        // Packing a pays when its panels are read often, or when its rows lie so far apart that they fight for cache
+        // sets. Pairs of k must be packed.
+        packs_a(Numbers::kStep > 1 || g.N > 4 * NR || (g.a_col == 1 && g.a_row % 1024 == 0)) {}
+
+  void run() const {
+    const bool shares_a = packs_a && column_cuts > 1;
+    Tensor space_a = Tensor::empty({!packs_a ? 0 : (shares_a ? row_blocks : Index(threads())) * mc * kc});
+    Tensor space_b = Tensor::empty({kc * nc});
+    float *panels_a = space_a.data(), *panels_b = space_b.data();
+    for (Index j0 = 0; j0 < g.N; j0 += nc)
+      for (Index k0 = 0; k0 < g.K; k0 += kc) {
+        const Index n = std::min(nc, g.N - j0), k = std::min(kc, g.K - k0), entries = entries_of<Numbers>(k);
+        const auto pack_a = [&](float* out, Index i, Index m) {
+          pack_panels<Numbers, MR>(out, a + i * g.a_row + k0 * g.a_col, g.a_row, g.a_col, m, k);
+        };
+        parallel_for((n + NR - 1) / NR, std::max<Index>(1, 8192 / k), [&](Index begin, Index end) {
+          pack_panels<Numbers, NR>(panels_b + begin * NR * entries, b + k0 * g.b_row + (j0 + begin * NR) * g.b_col,
+                                   g.b_col, g.b_row, std::min(end * NR, n) - begin * NR, k);
+        });
+        if (shares_a) parallel_for(g.M, mc, [&](Index i, Index end) { pack_a(panels_a + i * entries, i, end - i); });
+        parallel_for(row_blocks * column_cuts, 1, [&](Index piece, Index) {
+          const Index i0 = piece / column_cuts * mc, m = std::min(mc, g.M - i0), first = piece % column_cuts * cut;
+          if (first >= n) return;
+          float* rows = !packs_a ? nullptr : shares_a ? panels_a + i0 * entries : panels_a + thread_index() * mc * kc;
+          // A piece packs its own rows, which then are in its core's cache, unless other pieces need the same.
+          if (packs_a && !shares_a) pack_a(rows, i0, m);
+          block(i0, m, j0 + first, std::min(cut, n - first), k0, k, rows, panels_b + first * entries);
+        });
+      }
+  }
+
+  // Rows [i0, i0+m) by columns [j0, j0+n) of c over k values from k0 on; panels_a null: a is read where it is.
+  void block(Index i0, Index m, Index j0, Index n, Index k0, Index k, const float* panels_a,
+             const float* panels_b) const {
+    const Index entries = entries_of<Numbers>(k);
+    const bool last = k0 + k == g.K && (g.epilogue != Epilogue::none || g.residual);
+    for (Index j = 0; j < n; j += NR) {
+      const Index columns = std::min(NR, n - j), corner = i0 * g.c_row + j0 + j;
+      for (Index i = 0; i < m; i += MR) {
+        const Index height = std::min<Index>(MR, m - i);
+        const Target out{c + corner + i * g.c_row, g.c_row, g.bias && k0 == 0 ? g.bias + j0 + j : nullptr,
                          g.c.add || k0 > 0};
-        multiply_block(out, rows, own, pb + first * k, m, columns, k);
-      });
+        const float* panel_b = panels_b + j * entries;
+        if (panels_a)
+          any_tile<Numbers, true>(height, columns, out, PackedRows{panels_a + i * entries}, panel_b, NR, entries);
+        else
+          any_tile<Numbers, true>(height, columns, out,
+                                  StridedRows{a + (i0 + i) * g.a_row + k0 * g.a_col, g.a_row, g.a_col}, panel_b, NR,
+                                  entries);
+      }
+      if (last) finish(g, c + corner, corner, m, columns);
     }
   }
-}
+};
 
 // One matrix product on the calling thread; `scratch` holds a transposed b [K,N] where b's rows are not contiguous.
 void serial_product(const Gemm& g, float* c, const float* a, const float* b, float* scratch) {
@@ -209,23 +125,59 @@ void serial_product(const Gemm& g, float* c, const float* a, const float* b, flo
   if (g.bias && !g.c.add)
     for (Index i = 0; i < g.M; ++i) std::copy_n(g.bias, g.N, c + i * g.c_row);
   small_product(c, g.c_row, {a, g.a_row, g.a_col}, b, b_row, g.M, g.N, g.K, g.c.add || g.bias);
+  if (g.epilogue != Epilogue::none || g.residual) finish(g, c, 0, g.M, g.N);
+}
+
+// The product of operands rounded to bfloat16, for sizes (or processors) without pairs: floats again, in `scratch`
+// [M*K + K*N]. Neighbours in k are exchanged, so that the odd one of a pair is added first, as the instruction for
+// pairs does; a product of two bfloat16 is exact in float, so that the sums are the same to the last bit.
+Gemm rounded(const Gemm& g, const float* a, const float* b, float* scratch) {
+  Gemm h = g;
+  h.a = scratch, h.a_row = g.K, h.a_col = 1;
+  h.b = scratch + g.M * g.K, h.b_row = g.N, h.b_col = 1;
+  const auto round = [](float x) { return bits_to_float(bf16_bits(splat(x)))[0]; };
+  for (Index k = 0; k < g.K; ++k) {
+    const Index place = (k ^ 1) < g.K ? k ^ 1 : k;
+    for (Index i = 0; i < g.M; ++i) scratch[i * g.K + place] = round(a[i * g.a_row + k * g.a_col]);
+    for (Index j = 0; j < g.N; ++j) scratch[g.M * g.K + place * g.N + j] = round(b[k * g.b_row + j * g.b_col]);
+  }
+  return h;
+}
+
+void large_product(const Gemm& g, float* c, const float* a, const float* b) {
+  if (!g.bf16) return Large<Floats>(g, c, a, b, KC).run();
+#if defined(__AVX512BF16__)
+  Large<Bf16Pairs>(g, c, a, b, 2 * KC).run();
+#else
+  Tensor scratch = Tensor::empty({(g.M + g.N) * g.K});
+  const Gemm h = rounded(g, a, b, scratch.data());
+  Large<Floats>(h, c, h.a, h.b, 2 * KC).run();
+#endif
 }
 
 }  // namespace
 
 void small_product(float* c, Index c_row, Strided a, const float* b, Index b_row, Index M, Index N, Index K, bool add) {
-  for (Index j = 0; j < N; j += NR)
+  for (Index j = 0, columns; j < N; j += columns) {
+    columns = tile_columns(N - j);
     for (Index i = 0; i < M; i += MR)
-      any_tile<false>(std::min<Index>(MR, M - i), std::min(NR, N - j), Target{c + i * c_row + j, c_row, nullptr, add},
-                      StridedRows{a.p + i * a.row, a.row, a.col}, b + j, b_row, K);
+      any_tile<Floats, false>(std::min<Index>(MR, M - i), std::min(columns, N - j),
+                              Target{c + i * c_row + j, c_row, nullptr, add},
+                              StridedRows{a.p + i * a.row, a.row, a.col}, b + j, b_row, K);
+  }
 }
 
-// Blocks of one cache line each way, so that both sides are read and written in whole lines.
 void transpose_tile(float* y, Index y_row, const float* x, Index x_row, Index rows, Index cols) {
-  for (Index c = 0; c < cols; c += 16)
-    for (Index r = 0; r < rows; r += 16)
-      for (Index j = c; j < std::min(cols, c + 16); ++j)
-        for (Index i = r; i < std::min(rows, r + 16); ++i) y[j * y_row + i] = x[i * x_row + j];
+  for (Index r = 0; r < rows; r += kLanes)
+    for (Index c = 0; c < cols; c += kLanes) {
+      Vec block[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) block[i] = r + i < rows ? load_up_to(x + (r + i) * x_row + c, cols - c) : Vec{};
+      transpose_lanes(block);
+#pragma GCC unroll 16
+      for (int j = 0; j < kLanes; ++j)
+        if (c + j < cols) store_up_to(y + (c + j) * y_row + r, block[j], rows - r);
+    }
 }
 
 void run(const Gemm& g) {
@@ -237,17 +189,21 @@ void run(const Gemm& g) {
             g.b + outer * g.b_batch[0] + inner * g.b_batch[1]);
   };
   const Index work = g.M * g.N * std::max<Index>(1, g.K);
-  if (g.K > 0 && work >= 64 * 64 * 64 && (batches == 1 || work >= 256 * 256 * 256)) {
+  const bool large = g.K > 0 && work >= 64 * 64 * 64 && (batches == 1 || work >= 256 * 256 * 256);
+  if (large) {
     for (Index i = 0; i < batches; ++i)
       with_batch(i, [&](float* c, const float* a, const float* b) { large_product(g, c, a, b); });
     return;
   }
-  const Index transposed = g.b_col != 1 ? g.K * g.N : 0;
-  Tensor scratch = Tensor::empty({threads() * transposed});
+  const Index room = g.bf16 ? (g.M + g.N) * g.K : g.b_col != 1 ? g.K * g.N : 0;
+  Tensor scratch = Tensor::empty({threads() * room});
   parallel_for(batches, grain_for(work, 1 << 18), [&](Index begin, Index end) {
+    float* own = scratch.data() + thread_index() * room;
     for (Index i = begin; i < end; ++i)
       with_batch(i, [&](float* c, const float* a, const float* b) {
-        serial_product(g, c, a, b, scratch.data() + thread_index() * transposed);
+        if (!g.bf16) return serial_product(g, c, a, b, own);
+        const Gemm h = rounded(g, a, b, own);
+        serial_product(h, c, h.a, h.b, nullptr);
       });
   });
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "tensor/functors.h"
+#include "tensor/precision.h"
 #include "tensor/random.h"
 #include "tensor/tensor.h"
 
@@ -194,9 +195,16 @@ struct RmsNormBwd {
 
 // ---- products -------------------------------------------------------------------------------------------------------
 
-// c = a b + bias for two levels of batches. Element (i,k) of a is a[i*a_row + k*a_col], element (k,j) of b is
-// b[k*b_row + j*b_col], so that all transposes are strides; rows of c are contiguous, c_row apart. A batch stride of 0
-// reads the same matrix again.
+// What happens to x = a b + bias before it becomes c.
+//   none      c = x
+//   gelu      c = gelu(x) in its tanh form; x goes to `saved`
+//   gelu_bwd  c = x gelu'(saved), and `saved` becomes gelu(saved), which the backward pass needs next
+enum class Epilogue { none, gelu, gelu_bwd };
+
+// c = epilogue(a b + bias) + residual for two levels of batches. Element (i,k) of a is a[i*a_row + k*a_col], element
+// (k,j) of b is b[k*b_row + j*b_col], so that all transposes are strides; rows of c, saved and residual are contiguous,
+// c_row apart. A batch stride of 0 reads the same matrix again. An epilogue or a residual needs a single batch; an
+// epilogue does not add to c.
 struct Gemm {
   GradOut c;           // [M,N]
   const float *a, *b;  // [M,K] [K,N]
@@ -205,6 +213,10 @@ struct Gemm {
   Index a_row, a_col, b_row, b_col, c_row;
   Index batch[2] = {1, 1};
   Index a_batch[2] = {0, 0}, b_batch[2] = {0, 0}, c_batch[2] = {0, 0};
+  bool bf16 = false;  // a and b are rounded to bfloat16 first; sums stay float
+  Epilogue epilogue = Epilogue::none;
+  float* saved = nullptr;           // [M,N], for an epilogue
+  const float* residual = nullptr;  // [M,N] or null
 };
 
 // ---- tables and losses ----------------------------------------------------------------------------------------------
@@ -232,7 +244,7 @@ struct CrossEntropyFwd {
   float smoothing;
 };
 struct CrossEntropyBwd {
-  GradOut dlogits;              // [R,V] = dloss_r (softmax - target distribution)
+  GradOut dlogits;              // [R,V] = dloss_r (softmax - target distribution); may be the memory of `logits`
   const float* dloss;           // [R]
   const float *logits, *lse;    // [R,V] [R]
   const std::int32_t* targets;  // [R]
@@ -394,15 +406,17 @@ struct SquaredNorm {
   Index n;
 };
 
-#define FLEXFORMER_KERNELS(K)                                                                                        \
-  K(UnaryFwd)                                                                                                        \
-  K(UnaryBwd)                                                                                                        \
-  K(BinaryFwd) K(BinaryBwd) K(WhereFwd) K(WhereBwd) K(Dropout) K(StridedCopy) K(FillNormal) K(FillUniform) K(SumFwd) \
-      K(SumBwd) K(MaxFwd) K(MaxBwd) K(Cumsum) K(SoftmaxFwd) K(SoftmaxBwd) K(LogSumExpFwd) K(LogSumExpBwd)            \
-          K(LayerNormFwd) K(LayerNormBwd) K(RmsNormFwd) K(RmsNormBwd) K(Gemm) K(EmbeddingFwd) K(EmbeddingBwd)        \
-              K(CrossEntropyFwd) K(CrossEntropyBwd) K(SoftmaxAttentionFwd) K(SoftmaxAttentionBwd)                    \
-                  K(SoftmaxAttentionStep) K(FeatureFwd) K(FeatureBwd) K(LinearAttentionFwd) K(LinearAttentionBwd)    \
-                      K(LinearAttentionStep) K(Rope) K(AdamStep) K(SgdStep) K(SquaredNorm)
+#define FLEXFORMER_KERNELS(K)                                                                                         \
+  K(UnaryFwd)                                                                                                         \
+  K(UnaryBwd)                                                                                                         \
+  K(BinaryFwd)                                                                                                        \
+  K(BinaryBwd)                                                                                                        \
+  K(WhereFwd) K(WhereBwd) K(Dropout) K(StridedCopy) K(FillNormal) K(FillUniform) K(SumFwd) K(SumBwd) K(MaxFwd)        \
+      K(MaxBwd) K(Cumsum) K(SoftmaxFwd) K(SoftmaxBwd) K(LogSumExpFwd) K(LogSumExpBwd) K(LayerNormFwd) K(LayerNormBwd) \
+          K(RmsNormFwd) K(RmsNormBwd) K(Gemm) K(EmbeddingFwd) K(EmbeddingBwd) K(CrossEntropyFwd) K(CrossEntropyBwd)   \
+              K(SoftmaxAttentionFwd) K(SoftmaxAttentionBwd) K(SoftmaxAttentionStep) K(FeatureFwd) K(FeatureBwd)       \
+                  K(LinearAttentionFwd) K(LinearAttentionBwd) K(LinearAttentionStep) K(Rope) K(AdamStep) K(SgdStep)   \
+                      K(SquaredNorm)
 
 #define FLEXFORMER_DECLARE_RUN(Kernel) void run(const Kernel&);
 namespace cpu {

@@ -27,6 +27,8 @@ inline constexpr int kLanes = 4;
 typedef float Vec __attribute__((vector_size(kLanes * 4)));
 typedef std::int32_t VecInt __attribute__((vector_size(kLanes * 4)));  // also a mask: -1 for true, 0 for false
 
+typedef std::uint32_t VecUnsigned __attribute__((vector_size(kLanes * 4)));
+
 inline Vec splat(float x) { return x - Vec{}; }
 inline VecInt splat_int(std::int32_t x) { return x - VecInt{}; }
 
@@ -91,6 +93,22 @@ template <int width = kLanes / 2> inline float max_lanes(Vec v) {
     return max_lanes<width / 2>(v);
 }
 
+// Within each group of `rows` lanes (a power of two), exchanges rows and lanes: afterwards lane g*rows + j of x[i] is
+// what lane g*rows + i of x[j] was. With rows = kLanes this transposes a square.
+template <int width, int... i> inline void exchange(Vec& low, Vec& high, std::integer_sequence<int, i...>) {
+  const Vec a = low, b = high;
+  low = __builtin_shufflevector(a, b, (i & width ? kLanes + i - width : i)...);
+  high = __builtin_shufflevector(a, b, (i & width ? kLanes + i : i + width)...);
+}
+template <int rows, int width = 1> inline void transpose_lanes(Vec (&x)[rows]) {
+  if constexpr (width < rows) {
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i)
+      if (!(i & width)) exchange<width>(x[i], x[i + width], std::make_integer_sequence<int, kLanes>());
+    transpose_lanes<rows, 2 * width>(x);
+  }
+}
+
 template <class F> inline Vec per_lane(Vec x, F f) {
   for (int i = 0; i < kLanes; ++i) x[i] = f(x[i]);
   return x;
@@ -112,6 +130,12 @@ inline Vec pow(Vec x, float p) {
 
 // Nearest whole number, ties to even, for |x| < 2^22: adding and taking away 1.5 * 2^23 leaves no room for a fraction.
 inline Vec round_small(Vec x) { return (x + 12582912.0f) - 12582912.0f; }
+
+// The nearest bfloat16 (ties to even) as the upper half of a float's bits; the lower half is 0. A NaN stays one.
+inline VecInt bf16_bits(Vec x) {
+  const VecInt bits = float_to_bits(x), even = (VecInt)((VecUnsigned)bits >> 16) & 1;
+  return (x != x ? bits | 0x00400000 : bits + 0x7FFF + even) & splat_int(std::int32_t(0xFFFF0000));
+}
 
 inline Vec power_of_two(VecInt k) { return bits_to_float((k + 127) << 23); }
 
