@@ -52,4 +52,14 @@ inline void pass_gradient(Device device, GradOut g, const float* dy, Index n) {
   launch(device, SumFwd{.y = g, .x = dy, .outer = n, .n = 1, .inner = 1, .scale = 1});
 }
 
+// c [M,N] (+)= a b for a [M,K] and b [K,N], or where transposed as [K,M] and [N,K]; precision as it is set.
+Gemm product(GradOut c, const float* a, bool a_transposed, const float* b, bool b_transposed, Index M, Index N,
+             Index K);
+
+// Rows, outputs and inputs of y = x W^T + b. Throws Error if the shapes do not fit.
+struct LinearSizes {
+  Index R, O, I;
+};
+LinearSizes linear_sizes(CheckedOp op, const Var& x, const Var& W, const Var& b);
+
 }  // namespace flexformer

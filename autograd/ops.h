@@ -93,8 +93,12 @@ Var l2_normalize(const Var& x);
 // Matrix product over the last two axes, leading axes broadcast: a [.., M, K], b [.., K, N] -> [.., M, N].
 // With transpose_a, a is [.., K, M]; with transpose_b, b is [.., N, K].
 Var matmul(const Var& a, const Var& b, bool transpose_a = false, bool transpose_b = false);
-// y = x W^T + b.  x [.., I], W [O, I], b [O] or undefined -> y [.., O].
-Var linear(const Var& x, const Var& W, const Var& b);
+// y = x W^T + b (+ residual).  x [.., I], W [O, I], b [O] or undefined, residual as y or undefined -> y [.., O].
+Var linear(const Var& x, const Var& W, const Var& b, const Var& residual = Var());
+// y = gelu(x W1^T + b1) W2^T + b2 (+ residual), fused: linear, gelu and linear without a pass over memory of their own
+// for biases, gelu and residual, and gelu's values are made again in the backward pass instead of being kept.
+// x [.., I], W1 [F, I], b1 [F] or undefined, W2 [O, F], b2 [O] or undefined, residual as y or undefined -> y [.., O].
+Var mlp(const Var& x, const Var& W1, const Var& b1, const Var& W2, const Var& b2, const Var& residual = Var());
 
 // ---- tables and losses (ops_loss.cpp) -------------------------------------------------------------------------------
 // Rows of a table [V, C] -> [ids.., C]. An id outside 0 .. V-1 throws Error. Row `padding` is read as any other but
@@ -109,6 +113,11 @@ struct CrossEntropyOptions {
 // logits [.., V], targets i32 [..] -> a scalar, in nats. A target outside 0 .. V-1 that is not ignore_index throws
 // Error with its position and value.
 Var cross_entropy(const Var& logits, const Tensor& targets, const CrossEntropyOptions& options = {});
+// cross_entropy(linear(x, W, b), targets, options) for large vocabularies: rows go through in chunks, and the gradients
+// are made on the way, so that logits of one chunk are all that ever exists.
+// x [.., I], W [V, I], b [V] or undefined, targets i32 [..] -> a scalar, in nats.
+Var linear_cross_entropy(const Var& x, const Var& W, const Var& b, const Tensor& targets,
+                         const CrossEntropyOptions& options = {});
 
 // ---- attention (ops_attention.cpp) ----------------------------------------------------------------------------------
 struct AttentionMask {

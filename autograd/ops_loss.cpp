@@ -29,17 +29,29 @@ Var embedding(const Var& table, const Tensor& ids, std::int32_t padding) {
 
 namespace {
 
-// How many targets count. Throws Error for one that is neither a class nor ignored.
-Index count_targets(const Tensor& targets, Index V, std::int32_t ignore) {
+// The weight of each row's loss: 1, or for a mean one over the number of targets that count. Throws Error for a target
+// that is neither a class nor ignored.
+float row_weight(CheckedOp op, const Tensor& targets, Index V, const CrossEntropyOptions& options) {
+  check(op, options.label_smoothing >= 0 && options.label_smoothing <= 1, "label smoothing ", options.label_smoothing,
+        " is not in [0, 1]");
+  const std::int32_t ignore = options.ignore_index;
   Index count = 0;
   for (Index r = 0; r < targets.numel(); ++r) {
     const std::int32_t target = targets.ints()[r];
     if (target == ignore) continue;
-    check("cross_entropy", target >= 0 && target < V, "target ", target, " at position ", r, " is outside the ", V,
+    check(op, target >= 0 && target < V, "target ", target, " at position ", r, " is outside the ", V,
           " classes and is not the ignore index ", ignore);
     ++count;
   }
-  return count;
+  return count == 0 ? 0.0f : options.mean ? 1.0f / float(count) : 1.0f;
+}
+
+// The scalar weight * sum of the rows' losses.
+Tensor weighted_sum(const Tensor& rows, float weight) {
+  Tensor loss = Tensor::empty({}, DType::f32, rows.device());
+  launch(rows.device(),
+         SumFwd{.y = {loss.data()}, .x = rows.data(), .outer = 1, .n = rows.numel(), .inner = 1, .scale = weight});
+  return loss;
 }
 
 }  // namespace
@@ -51,11 +63,8 @@ Var cross_entropy(const Var& logits, const Tensor& targets, const CrossEntropyOp
   const int rank = logits.shape().rank();
   check("cross_entropy", rank >= 1 && reduced(logits.shape(), rank - 1, false) == targets.shape(), "logits are ",
         logits.shape(), ", targets ", targets.shape(), "; targets need the logits' shape without the last axis");
-  check("cross_entropy", options.label_smoothing >= 0 && options.label_smoothing <= 1, "label smoothing ",
-        options.label_smoothing, " is not in [0, 1]");
   const Index R = targets.numel(), V = logits.shape().last();
-  const Index count = count_targets(targets, V, options.ignore_index);
-  const float weight = count == 0 ? 0.0f : options.mean ? 1.0f / float(count) : 1.0f;
+  const float weight = row_weight("cross_entropy", targets, V, options);
   Tensor rows = Tensor::empty({R}, DType::f32, logits.device()), lse = Tensor::empty({R}, DType::f32, logits.device());
   launch(logits.device(), CrossEntropyFwd{.loss = rows.data(),
                                           .lse = lse.data(),
@@ -65,21 +74,101 @@ Var cross_entropy(const Var& logits, const Tensor& targets, const CrossEntropyOp
                                           .V = V,
                                           .ignore = options.ignore_index,
                                           .smoothing = options.label_smoothing});
-  Tensor loss = Tensor::empty({}, DType::f32, logits.device());
-  launch(logits.device(),
-         SumFwd{.y = {loss.data()}, .x = rows.data(), .outer = 1, .n = R, .inner = 1, .scale = weight});
-  return record("cross_entropy", loss, {&logits}, [logits, targets, lse, R, V, options, weight](const Tensor& dy) {
-    Tensor drows = Tensor::empty({R}, DType::f32, dy.device());
-    launch(dy.device(), SumBwd{.dx = {drows.data()}, .dy = dy.data(), .outer = 1, .n = R, .inner = 1, .scale = weight});
-    launch(dy.device(), CrossEntropyBwd{.dlogits = logits.gradient().out(),
-                                        .dloss = drows.data(),
-                                        .logits = logits.value().data(),
-                                        .lse = lse.data(),
-                                        .targets = targets.ints(),
-                                        .R = R,
-                                        .V = V,
-                                        .ignore = options.ignore_index,
-                                        .smoothing = options.label_smoothing});
+  return record("cross_entropy", weighted_sum(rows, weight), {&logits},
+                [logits, targets, lse, R, V, options, weight](const Tensor& dy) {
+                  Tensor drows = Tensor::empty({R}, DType::f32, dy.device());
+                  launch(
+                      dy.device(),
+                      SumBwd{.dx = {drows.data()}, .dy = dy.data(), .outer = 1, .n = R, .inner = 1, .scale = weight});
+                  launch(dy.device(), CrossEntropyBwd{.dlogits = logits.gradient().out(),
+                                                      .dloss = drows.data(),
+                                                      .logits = logits.value().data(),
+                                                      .lse = lse.data(),
+                                                      .targets = targets.ints(),
+                                                      .R = R,
+                                                      .V = V,
+                                                      .ignore = options.ignore_index,
+                                                      .smoothing = options.label_smoothing});
+                });
+}
+
+namespace {
+
+// Gradients of a scalar that was computed together with them: for a loss gradient of 1, kept until it is known.
+struct Kept {
+  Gradient to;
+  Tensor grad;  // undefined where nobody wants it
+  Kept(const Var& x, bool recording) : to(x.gradient()) {
+    if (recording && x.requires_grad()) grad = Tensor::empty(x.shape(), DType::f32, x.device());
+  }
+  // Where the part of rows from `row` on goes; `add`: what is there is kept.
+  GradOut at(Index row, bool add) {
+    return grad.defined() ? GradOut{grad.data() + row * grad.shape().last(), add} : GradOut{};
+  }
+  // to (+)= dy * grad
+  void release(const Tensor& dy) const {
+    const GradOut out = grad.defined() ? to.out() : GradOut{};
+    if (!out) return;
+    launch(dy.device(), BinaryBwd{.da = out,
+                                  .db = {},
+                                  .dy = grad.data(),
+                                  .a = grad.data(),
+                                  .b = dy.data(),
+                                  .shape = broadcast_box({grad.numel()}, {grad.numel()}, {1}),
+                                  .op = Binary::mul});
+  }
+};
+
+}  // namespace
+
+Var linear_cross_entropy(const Var& x, const Var& W, const Var& b, const Tensor& targets,
+                         const CrossEntropyOptions& options) {
+  const char* op = "linear_cross_entropy";
+  const auto [R, V, I] = linear_sizes(op, x, W, b);
+  check_ints(op, "targets", targets);
+  check_same_device(op, x.device(), targets.device());
+  check(op, reduced(x.shape(), x.shape().rank() - 1, false) == targets.shape(), "x is ", x.shape(), ", targets ",
+        targets.shape(), "; targets need x's shape without the last axis");
+  const float weight = row_weight(op, targets, V, options);
+
+  constexpr Index chunk_size = 1 << 22;  // logits at once, 16 MB; at least 64 rows, or products become slow
+  const Index rows = std::clamp<Index>(R, 1, std::max<Index>(64, chunk_size / std::max<Index>(1, V)));
+  const bool recording = Tape::current() != nullptr;
+  const Device device = x.device();
+  Kept dx(x, recording), dW(W, recording), db(b, recording);
+  Tensor losses = Tensor::empty({R}, DType::f32, device), lse = Tensor::empty({rows}, DType::f32, device);
+  Tensor logits = Tensor::empty({rows, V}, DType::f32, device);
+  const Tensor row_gradients = Tensor::full({rows}, weight, device);
+  for (Index r = 0; r == 0 || r < R; r += rows) {  // once without rows: gradients of W are then 0
+    const Index n = std::min(rows, R - r);
+    Gemm g = product({logits.data()}, x.value().data() + r * I, false, W.value().data(), true, n, V, I);
+    g.bias = b.defined() ? b.value().data() : nullptr;
+    launch(device, g);
+    launch(device, CrossEntropyFwd{.loss = losses.data() + r,
+                                   .lse = lse.data(),
+                                   .logits = logits.data(),
+                                   .targets = targets.ints() + r,
+                                   .R = n,
+                                   .V = V,
+                                   .ignore = options.ignore_index,
+                                   .smoothing = options.label_smoothing});
+    const GradOut to_x = dx.at(r, false), to_W = dW.at(0, r > 0), to_b = db.at(0, r > 0);
+    if (!to_x && !to_W && !to_b) continue;
+    launch(device, CrossEntropyBwd{.dlogits = {logits.data()},
+                                   .dloss = row_gradients.data(),
+                                   .logits = logits.data(),
+                                   .lse = lse.data(),
+                                   .targets = targets.ints() + r,
+                                   .R = n,
+                                   .V = V,
+                                   .ignore = options.ignore_index,
+                                   .smoothing = options.label_smoothing});
+    if (to_x) launch(device, product(to_x, logits.data(), false, W.value().data(), false, n, I, V));
+    if (to_W) launch(device, product(to_W, logits.data(), true, x.value().data() + r * I, false, V, I, n));
+    if (to_b) launch(device, SumFwd{.y = to_b, .x = logits.data(), .outer = 1, .n = n, .inner = V, .scale = 1});
+  }
+  return record("linear_cross_entropy", weighted_sum(losses, weight), {&x, &W, &b}, [dx, dW, db](const Tensor& dy) {
+    for (const Kept* kept : {&dx, &dW, &db}) kept->release(dy);
   });
 }
 

@@ -1,6 +1,6 @@
 // Matrix products and their gradients, which are matrix products again: for c = a b, da = dc b^T and db = a^T dc.
 // Transposes cost nothing here: they are strides of the Gemm kernel.
-#include "autograd/ops.h"
+#include "autograd/op_util.h"
 
 namespace flexformer {
 namespace {
@@ -44,7 +44,8 @@ void multiply(Device device, GradOut c, const Operand& to, const float* a, const
          .a_col = x.col,
          .b_row = y.row,
          .b_col = y.col,
-         .c_row = to.row};
+         .c_row = to.row,
+         .bf16 = product_precision() == Precision::bf16};
   for (int i = 0; i < 2; ++i) {
     g.batch[i] = to.batches[i];
     g.a_batch[i] = x.batches[i] == 1 ? 0 : x.batch[i];
@@ -129,59 +130,106 @@ Var matmul(const Var& a, const Var& b, bool transpose_a, bool transpose_b) {
   });
 }
 
-Var linear(const Var& x, const Var& W, const Var& b) {
-  check("linear", W.shape().rank() == 2, "W must be [outputs, inputs], got ", W.shape());
-  check("linear", x.shape().rank() >= 1, "x must have at least one axis");
+Gemm product(GradOut c, const float* a, bool a_transposed, const float* b, bool b_transposed, Index M, Index N,
+             Index K) {
+  return {.c = c,
+          .a = a,
+          .b = b,
+          .bias = nullptr,
+          .M = M,
+          .N = N,
+          .K = K,
+          .a_row = a_transposed ? 1 : K,
+          .a_col = a_transposed ? M : 1,
+          .b_row = b_transposed ? 1 : N,
+          .b_col = b_transposed ? K : 1,
+          .c_row = N,
+          .bf16 = product_precision() == Precision::bf16};
+}
+
+LinearSizes linear_sizes(CheckedOp op, const Var& x, const Var& W, const Var& b) {
+  check_input(op, "x", x);
+  check_input(op, "W", W);
+  check(op, W.shape().rank() == 2, "W must be [outputs, inputs], got ", W.shape());
+  check(op, x.shape().rank() >= 1, "x must have at least one axis");
   const Index O = W.size(0), I = W.size(1);
-  check("linear", x.shape().last() == I, "x ", x.shape(), " ends in ", x.shape().last(), ", but W ", W.shape(),
-        " takes ", I, " inputs");
-  check("linear", !b.defined() || b.shape() == Shape{O}, "bias ", b.defined() ? text(b.shape()) : "", " for ", O,
-        " outputs");
-  const Index R = x.shape().numel(0, x.shape().rank() - 1);
+  check(op, x.shape().last() == I, "x ", x.shape(), " ends in ", x.shape().last(), ", but W ", W.shape(), " takes ", I,
+        " inputs");
+  check(op, !b.defined() || b.shape() == Shape{O}, "bias ", b.defined() ? text(b.shape()) : "", " for ", O, " outputs");
+  return {x.shape().numel(0, x.shape().rank() - 1), O, I};
+}
+
+namespace {
+
+const float* data_or_null(const Var& x) { return x.defined() ? x.value().data() : nullptr; }
+
+void check_residual(CheckedOp op, const Var& residual, const Shape& shape) {
+  check(op, !residual.defined() || residual.shape() == shape, "the residual is ",
+        residual.defined() ? text(residual.shape()) : "", ", the result ", shape);
+}
+
+void sum_rows(Device device, GradOut db, const float* dy, Index R, Index O) {
+  if (db) launch(device, SumFwd{.y = db, .x = dy, .outer = 1, .n = R, .inner = O, .scale = 1});
+}
+
+// Gradients of y = x W^T + b for x [R,I], W [O,I].
+void linear_bwd(const float* dy, const float* x, const Var& W, GradOut dx, GradOut dW, GradOut db, Index R, Index O,
+                Index I) {
+  const Device device = W.device();
+  if (dx) launch(device, product(dx, dy, false, W.value().data(), false, R, I, O));  // dx = dy W
+  if (dW) launch(device, product(dW, dy, true, x, false, O, I, R));                  // dW = dy^T x
+  sum_rows(device, db, dy, R, O);
+}
+
+}  // namespace
+
+Var linear(const Var& x, const Var& W, const Var& b, const Var& residual) {
+  const auto [R, O, I] = linear_sizes("linear", x, W, b);
   Tensor y = Tensor::empty(x.shape().with(-1, O), DType::f32, x.device());
-  launch(x.device(), Gemm{.c = {y.data(), false},
-                          .a = x.value().data(),
-                          .b = W.value().data(),
-                          .bias = b.defined() ? b.value().data() : nullptr,
-                          .M = R,
-                          .N = O,
-                          .K = I,
-                          .a_row = I,
-                          .a_col = 1,
-                          .b_row = 1,
-                          .b_col = I,
-                          .c_row = O});
-  return record("linear", y, {&x, &W, &b}, [x, W, db = b.gradient(), R, O, I](const Tensor& dy) {
-    const Device device = x.device();
-    if (const GradOut dx = x.gradient().out())  // dx = dy W
-      launch(device, Gemm{.c = dx,
-                          .a = dy.data(),
-                          .b = W.value().data(),
-                          .bias = nullptr,
-                          .M = R,
-                          .N = I,
-                          .K = O,
-                          .a_row = O,
-                          .a_col = 1,
-                          .b_row = I,
-                          .b_col = 1,
-                          .c_row = I});
-    if (const GradOut dW = W.gradient().out())  // dW = dy^T x
-      launch(device, Gemm{.c = dW,
-                          .a = dy.data(),
-                          .b = x.value().data(),
-                          .bias = nullptr,
-                          .M = O,
-                          .N = I,
-                          .K = R,
-                          .a_row = 1,
-                          .a_col = O,
-                          .b_row = I,
-                          .b_col = 1,
-                          .c_row = I});
-    if (const GradOut out = db.out())
-      launch(device, SumFwd{.y = out, .x = dy.data(), .outer = 1, .n = R, .inner = O, .scale = 1});
-  });
+  check_residual("linear", residual, y.shape());
+  Gemm g = product({y.data()}, x.value().data(), false, W.value().data(), true, R, O, I);
+  g.bias = data_or_null(b);
+  g.residual = data_or_null(residual);
+  launch(x.device(), g);
+  return record("linear", y, {&x, &W, &b, &residual},
+                [x, W, db = b.gradient(), dr = residual.gradient(), R = R, O = O, I = I](const Tensor& dy) {
+                  if (const GradOut out = dr.out()) pass_gradient(dy.device(), out, dy.data(), R * O);
+                  const GradOut dx = x.gradient().out(), dW = W.gradient().out();
+                  linear_bwd(dy.data(), x.value().data(), W, dx, dW, db.out(), R, O, I);
+                });
+}
+
+Var mlp(const Var& x, const Var& W1, const Var& b1, const Var& W2, const Var& b2, const Var& residual) {
+  const auto [R, F, I] = linear_sizes("mlp", x, W1, b1);
+  Tensor saved = Tensor::empty({R, F}, DType::f32, x.device()), a = Tensor::empty({R, F}, DType::f32, x.device());
+  const Index O = linear_sizes("mlp", Var(a), W2, b2).O;
+  Tensor y = Tensor::empty(x.shape().with(-1, O), DType::f32, x.device());
+  check_residual("mlp", residual, y.shape());
+  Gemm up = product({a.data()}, x.value().data(), false, W1.value().data(), true, R, F, I);
+  up.bias = data_or_null(b1);
+  up.epilogue = Epilogue::gelu;
+  up.saved = saved.data();
+  launch(x.device(), up);
+  Gemm down = product({y.data()}, a.data(), false, W2.value().data(), true, R, O, F);
+  down.bias = data_or_null(b2);
+  down.residual = data_or_null(residual);
+  launch(x.device(), down);
+  return record("mlp", y, {&x, &W1, &b1, &W2, &b2, &residual},
+                [x, W1, db1 = b1.gradient(), W2, db2 = b2.gradient(), dr = residual.gradient(), saved, R = R, F = F,
+                 I = I, O](const Tensor& dy) {
+                  const Device device = dy.device();
+                  if (const GradOut out = dr.out()) pass_gradient(device, out, dy.data(), R * O);
+                  Tensor du = Tensor::empty({R, F}, DType::f32, device), hidden = saved;
+                  Gemm down = product({du.data()}, dy.data(), false, W2.value().data(), false, R, F, O);
+                  down.epilogue = Epilogue::gelu_bwd;
+                  down.saved = hidden.data();  // from here on it holds gelu's values
+                  launch(device, down);
+                  if (const GradOut dW2 = W2.gradient().out())
+                    launch(device, product(dW2, dy.data(), true, hidden.data(), false, O, F, R));
+                  sum_rows(device, db2.out(), dy.data(), R, O);
+                  const GradOut dx = x.gradient().out(), dW1 = W1.gradient().out();
+                  linear_bwd(du.data(), x.value().data(), W1, dx, dW1, db1.out(), R, F, I);
+                });
 }
 
 }  // namespace flexformer

@@ -120,13 +120,14 @@ Var MultiHeadAttention::project(const Var& x, Index position) const {
   return qk_norm_ == QkNorm::none ? y : normalise(y);
 }
 
-Var MultiHeadAttention::forward(const Var& x, const AttentionMask& mask) const {
+Var MultiHeadAttention::forward(const Var& x, const AttentionMask& mask, const Var& residual) const {
   const Var projected = project(x);
   return out.forward(kind->is_linear ? linear_self_attention(projected, heads, feature_map(), mask, floor)
-                                     : softmax_self_attention(projected, heads, mask));
+                                     : softmax_self_attention(projected, heads, mask),
+                     residual);
 }
 
-Var MultiHeadAttention::step(const Var& x, AttentionState& state) const {
+Var MultiHeadAttention::step(const Var& x, AttentionState& state, const Var& residual) const {
   check("decode", !Tape::current(), "decoding gives no gradients; close the tape first");
   const Index B = x.size(0), C = heads * head_size;
   check("decode", x.shape() == Shape({B, 1, C}), "one token [B,1,", C, "] at a time, got ", x.shape());
@@ -138,7 +139,7 @@ Var MultiHeadAttention::step(const Var& x, AttentionState& state) const {
   else
     softmax_step(y, part(0), part(1), part(2), state);
   ++state.length;
-  return out.forward(Var(y));
+  return out.forward(Var(y), residual);
 }
 
 void MultiHeadAttention::linear_step(Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v,

@@ -51,11 +51,11 @@ class MultiHeadAttention {
   // Throws Error if the heads do not divide dim, or the kind is unknown.
   MultiHeadAttention(const Scope& scope, Index dim, const AttentionOptions& options, const Initialisation& init);
 
-  // x [B,T,C] -> [B,T,C]
-  Var forward(const Var& x, const AttentionMask& mask) const;
+  // x [B,T,C] -> [B,T,C], plus `residual` unless that is undefined
+  Var forward(const Var& x, const AttentionMask& mask, const Var& residual = Var()) const;
   // One more token of causal attention, x [B,1,C] -> [B,1,C]: what forward() gives at that position. The first token
   // sets the state's batch size. Gives no gradients.
-  Var step(const Var& x, AttentionState& state) const;
+  Var step(const Var& x, AttentionState& state, const Var& residual = Var()) const;
 
   // The projection [B,T,3C] = q | k | v as the kernel sees it: rotated and normalised where that is asked for. The
   // first token stands at `position`.

@@ -36,13 +36,15 @@ LanguageModel::LanguageModel(const LanguageModelOptions& options, Random& random
       transformer_(Scope(parameters_, random), options_.transformer, start_of(options)),
       head_(make_head(Scope(parameters_, random).sub("head"), options, input_.token)) {}
 
-Var LanguageModel::forward(const Tensor& ids, const Pass& pass) const {
-  return head_.forward(transformer_.forward(input_.forward(ids, 0, pass), {.causal = true, .key_mask = {}}, pass));
+Var LanguageModel::hidden(const Tensor& ids, const Pass& pass) const {
+  return transformer_.forward(input_.forward(ids, 0, pass), {.causal = true, .key_mask = {}}, pass);
 }
+
+Var LanguageModel::forward(const Tensor& ids, const Pass& pass) const { return head_.forward(hidden(ids, pass)); }
 
 Var LanguageModel::loss(const Tensor& ids, const Tensor& targets, const Pass& pass,
                         const CrossEntropyOptions& options) const {
-  return cross_entropy(forward(ids, pass), targets, options);
+  return linear_cross_entropy(hidden(ids, pass), head_.weight, head_.bias, targets, options);
 }
 
 Tensor LanguageModel::step(const Tensor& ids, DecodeState& state) const {

@@ -34,6 +34,8 @@ class LanguageModel {
   const Transformer& transformer() const { return transformer_; }
 
  private:
+  Var hidden(const Tensor& ids, const Pass& pass) const;  // [B,T,dim], what the head reads
+
   LanguageModelOptions options_;
   Parameters parameters_;
   InputEmbedding input_;

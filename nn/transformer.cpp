@@ -17,13 +17,14 @@ Block::Block(const Scope& scope, const TransformerOptions& options, const Initia
       dropout_(options.dropout) {}
 
 Var Block::forward(const Var& x, const AttentionMask& mask, const Pass& pass) const {
-  const Var h = x + dropout(attention.forward(norm1.forward(x), mask), dropout_, pass);
-  return h + dropout(mlp.forward(norm2.forward(h)), dropout_, pass);
+  const Var h =
+      add_layer(x, dropout_, pass, [&](const Var& r) { return attention.forward(norm1.forward(x), mask, r); });
+  return add_layer(h, dropout_, pass, [&](const Var& r) { return mlp.forward(norm2.forward(h), r); });
 }
 
 Var Block::step(const Var& x, AttentionState& state) const {
-  const Var h = x + attention.step(norm1.forward(x), state);
-  return h + mlp.forward(norm2.forward(h));
+  const Var h = attention.step(norm1.forward(x), state, x);
+  return mlp.forward(norm2.forward(h), h);
 }
 
 std::vector<Block> Transformer::make_blocks(const Scope& scope, const TransformerOptions& options,

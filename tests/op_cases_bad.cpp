@@ -144,6 +144,21 @@ void add_products(BadCases& cases) {
                      linear(var({4, 3}), var({5, 3}), var({3}));
                    },
                    "linear: bias [3] for 5 outputs"});
+  cases.push_back({"linear residual",
+                   [] {
+                     linear(var({4, 3}), var({5, 3}), var({5}), var({4, 3}));
+                   },
+                   "linear: the residual is [4,3], the result [4,5]"});
+  cases.push_back({"mlp second matrix",
+                   [] {
+                     mlp(var({4, 3}), var({6, 3}), Var(), var({3, 5}), Var());
+                   },
+                   "mlp: x [4,6] ends in 6, but W [3,5] takes 5 inputs"});
+  cases.push_back({"mlp residual",
+                   [] {
+                     mlp(var({4, 3}), var({6, 3}), Var(), var({3, 6}), Var(), var({4, 2}));
+                   },
+                   "mlp: the residual is [4,2], the result [4,3]"});
 }
 
 void add_losses(BadCases& cases) {
@@ -177,6 +192,16 @@ void add_losses(BadCases& cases) {
          cross_entropy(var({2, 3}), ints({2}), {.ignore_index = -100, .label_smoothing = 1.5f, .mean = true});
        },
        "cross_entropy: label smoothing 1.5 is not in [0, 1]"});
+  cases.push_back({"linear_cross_entropy shapes",
+                   [] {
+                     linear_cross_entropy(var({2, 3}), var({5, 3}), Var(), ints({3}));
+                   },
+                   "linear_cross_entropy: x is [2,3], targets [3]; targets need x's shape without the last axis"});
+  cases.push_back({"linear_cross_entropy target",
+                   [] {
+                     linear_cross_entropy(var({1, 2}), var({3, 2}), Var(), Tensor::from_ints({1}, Ints{-1}));
+                   },
+                   "linear_cross_entropy: target -1 at position 0 is outside the 3 classes"});
   cases.push_back({"cross_entropy target",
                    [] {
                      cross_entropy(var({2, 3}), Tensor::from_ints({2}, Ints{0, 3}));

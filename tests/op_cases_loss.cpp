@@ -68,6 +68,27 @@ void add_loss_cases(OpCases& cases) {
            return naive::cross_entropy(x[0], targets, row.ignore, double(row.smoothing), row.mean);
          }});
   }
+  for (const Row& row : rows) {
+    const Index I = row.V % 2 ? 7 : 16;
+    const Ints targets = numbers_below(row.targets.numel(), row.V, 2);
+    const Tensor wanted = Tensor::from_ints(row.targets, targets);
+    Shape shape = row.targets;
+    shape.append(I);
+    const CrossEntropyOptions options{.ignore_index = row.ignore, .label_smoothing = row.smoothing, .mean = row.mean};
+    cases.push_back({text("linear_cross_entropy ", shape, " to ", row.V, " smoothing ", row.smoothing,
+                          row.mean ? " mean" : " sum", " x", row.deviation),
+                     {normal(shape), normal({row.V, I}, std::min(row.deviation, 3.0f) / 4), normal({row.V})},
+                     [=](const Vars& x) { return linear_cross_entropy(x[0], x[1], x[2], wanted, options); },
+                     [=](const Arrays& x) {
+                       const Array flat = naive::reshape(x[0], {x[0].numel() / I, I});
+                       const Array logits = zip(naive::matmul(flat, naive::transpose(x[1])), x[2],
+                                                [](double a, double b) { return a + b; });
+                       return naive::cross_entropy(naive::reshape(logits, shape.with(-1, row.V)), targets, row.ignore,
+                                                   double(row.smoothing), row.mean);
+                     },
+                     4e-6,
+                     2e-5});
+  }
   cases.push_back({"cross_entropy with nothing to count",
                    {normal({3, 4})},
                    [](const Vars& x) {
