@@ -8,6 +8,7 @@
 #include <new>
 
 #include "tensor/parallel.h"
+#include "tensor/precision.h"
 
 namespace flexformer {
 namespace {
@@ -99,7 +100,7 @@ std::string use_machine_options(const Options& options) {
   set_threads(int(options.integer("threads")));
   if (options.text("device") == "cuda")
     fail("device=cuda: this build has no CUDA; use device=cpu, or rebuild with 'make CUDA=1'");
-  if (options.text("precision") == "bf16") throw UsageError("precision=bf16 needs a CUDA build; use precision=f32");
+  set_product_precision(options.text("precision") == "bf16" ? Precision::bf16 : Precision::f32);
   return "cpu";
 }
 
