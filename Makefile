@@ -28,12 +28,14 @@ OMP ?= auto
 V ?= 0
 ## ARGS="--key=value"    options for the program that a target starts; for `make test`, doctest's
 ARGS ?=
+## RUNS="DIR DIR ..."    the run folders for `make compare`
+RUNS ?=
 ## GOLDEN=DIR            the folder of golden files for `make golden`
 GOLDEN ?=
 ## MIRROR=URL            a folder to fetch data sets from instead of their home
 MIRROR ?=
 
-settings := CUDA ARCH DEBUG SAN OMP CXX CXXFLAGS CPPFLAGS LDFLAGS LDLIBS V ARGS GOLDEN MIRROR
+settings := CUDA ARCH DEBUG SAN OMP CXX CXXFLAGS CPPFLAGS LDFLAGS LDLIBS V ARGS RUNS GOLDEN MIRROR
 empty :=
 space := $(empty) $(empty)
 hash := \#
@@ -208,20 +210,24 @@ endif
 
 # ---- Sources and rules -----------------------------------------------------------------------------------------------
 
-# The library is all of tensor, autograd, nn and train but the programs' mains; what the test program shares with bench
-# and golden is tests/*.cpp but the test cases (test_*.cpp).
+# The library is all of tensor, autograd, nn and train but the programs' mains. Of tests/, test_*.cpp are the test
+# cases, bench_*.cpp the parts of bench, peer_*.cpp its comparisons with other libraries, and the rest is shared by the
+# test program and golden.
 mains := $(wildcard train/train_lm.cpp train/train_classifier.cpp train/distill.cpp train/generate.cpp \
-  train/predict.cpp tests/bench.cpp tests/golden.cpp)
+  train/predict.cpp train/compare.cpp tests/bench.cpp tests/golden.cpp)
 library := $(filter-out $(mains),$(sort $(wildcard tensor/*.cpp autograd/*.cpp nn/*.cpp train/*.cpp)))
 test_cases := $(sort $(wildcard tests/test_*.cpp))
-test_helpers := $(filter-out $(mains) $(test_cases),$(sort $(wildcard tests/*.cpp)))
+bench_parts := $(sort $(wildcard tests/bench_*.cpp))
+peers := $(sort $(wildcard tests/peer_*.cpp))
+test_helpers := $(filter-out $(mains) $(test_cases) $(bench_parts) $(peers),$(sort $(wildcard tests/*.cpp)))
 examples := $(sort $(wildcard docs/example*.cpp))
 
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(1))
 programs := $(addprefix $(BUILD)/,$(notdir $(mains:.cpp=)))
 tests := $(if $(test_cases),$(BUILD)/tests)
 example_programs := $(patsubst %.cpp,$(BUILD)/%,$(examples))
-all_objects := $(call objects,$(library) $(mains) $(test_cases) $(test_helpers) $(examples))
+peer_programs := $(addprefix $(BUILD)/,$(notdir $(peers:.cpp=)))
+all_objects := $(call objects,$(library) $(mains) $(test_cases) $(test_helpers) $(bench_parts) $(peers) $(examples))
 
 run := $(if $(filter 1,$(V)),,@)
 say = $(if $(run),@echo "  $(1)")
@@ -232,7 +238,7 @@ $(BUILD)/obj/%.o: %.cpp $(BUILD)/flags | $(BUILD)/has_json
 	$(run)$(CXX) $(flags) -MMD -MP -c $< -o $@
 
 ifneq ($(building),)
-$(call record,$(BUILD)/sources,$(library) $(test_helpers) $(test_cases))
+$(call record,$(BUILD)/sources,$(library) $(test_helpers) $(test_cases) $(bench_parts))
 endif
 
 # The record of sources rebuilds the archives when a file was added or taken away.
@@ -244,8 +250,11 @@ $(BUILD)/libtests.a: $(call objects,$(test_helpers)) $(BUILD)/sources
 	$(run)ar rcs $@ $(filter %.o,$^)
 
 # The archive that uses another comes first.
-link = $(run)$(CXX) $(flags) $(filter %.o,$^) $(filter %tests.a,$^) $(filter %flexformer.a,$^) $(LDFLAGS) $(LDLIBS) -o $@
-$(BUILD)/bench $(BUILD)/golden: $(BUILD)/libtests.a
+link = $(run)$(CXX) $(flags) $(filter %.o,$^) $(filter %tests.a,$^) $(filter %flexformer.a,$^) \
+  $(LDFLAGS) $(LDLIBS) $(libs) -o $@
+$(BUILD)/golden: $(BUILD)/libtests.a
+$(BUILD)/bench $(peer_programs): $(call objects,$(bench_parts)) $(BUILD)/sources
+$(peer_programs): libs := -ldl
 $(BUILD)/tests: $(call objects,$(test_cases) $(test_helpers)) $(BUILD)/libflexformer.a $(BUILD)/sources
 	$(call say,LD  $@)
 	$(link)
@@ -255,7 +264,7 @@ $(BUILD)/$(1): $(call objects,$(2)) $(BUILD)/libflexformer.a
 	@mkdir -p $$(@D)
 	$$(link)
 endef
-$(foreach m,$(mains),$(eval $(call program_rule,$(notdir $(m:.cpp=)),$(m))))
+$(foreach m,$(mains) $(peers),$(eval $(call program_rule,$(notdir $(m:.cpp=)),$(m))))
 $(foreach e,$(examples),$(eval $(call program_rule,$(e:.cpp=),$(e))))
 
 -include $(all_objects:.o=.d)
@@ -292,7 +301,8 @@ $(call objects,$(test_cases)): | $(BUILD)/has_doctest
 
 # Programs replace the shell (exec), so that Ctrl-C reaches them alone and they can save; nothing they write is a target
 # that make would delete.
-.PHONY: all test train-lm train-text generate predict golden bench gpu-check data-shakespeare help clean format
+.PHONY: all test train-lm train-text generate predict compare golden bench bench-peers gpu-check data-shakespeare help \
+  clean format
 
 all: $(programs) ## builds all programs into build/release (the default)
 
@@ -311,11 +321,18 @@ generate: $(BUILD)/generate ## continues a text with the last run's language mod
 predict: $(BUILD)/predict ## labels the lines of standard input with the last run's classifier
 	@exec $(BUILD)/predict $(ARGS)
 
+compare: $(BUILD)/compare ## puts the runs RUNS="DIR DIR ..." side by side into compare.html
+	@exec $(BUILD)/compare $(RUNS) $(ARGS)
+
 golden: $(BUILD)/golden ## compares with stored reference values (tests/golden, or GOLDEN=DIR)
 	@exec $(BUILD)/golden '$(or $(GOLDEN),tests/golden)' $(ARGS)
 
 bench: $(BUILD)/bench ## tables of speed and memory, JSON beside them
 	@exec $(BUILD)/bench --out=$(BUILD)/bench.json $(ARGS)
+
+# Debian's PyTorch belongs to /usr/bin/python3, which need not be the first python3 of the PATH.
+bench-peers: $(BUILD)/bench $(peer_programs) ## the same work in PyTorch and OpenBLAS, in turns with ours
+	@exec $(or $(wildcard /usr/bin/python3),python3) tests/bench_peers.py --build=$(BUILD) $(ARGS)
 
 gpu-check: ## all checks that need a GPU (the recipe exits with 77 where there is none)
 	@PATH="$$PATH:/usr/lib/wsl/lib"; nvidia-smi -L 2>/dev/null | grep -q '^GPU' || { \

@@ -1,188 +1,145 @@
-// bench: how fast the parts are on this machine, as tables and as JSON. Times are medians of CPU time on one thread
-// (the steadiest figure on a shared machine) unless another number of threads is asked for, then of wall-clock time.
-#include <algorithm>
-#include <ctime>
-#include <functional>
+// bench: how fast the parts are on this machine, as tables and as JSON; or one measurement by name (--case), which is
+// how tests/bench_peers.py compares it with others.
+#include <charconv>
 #include <iostream>
+#include <optional>
 
-#include "autograd/ops.h"
-#include "nn/language_model.h"
-#include "nn/optim.h"
 #include "tensor/parallel.h"
-#include "train/log.h"
+#include "tests/bench_attention.h"
+#include "tests/bench_machine.h"
+#include "tests/bench_models.h"
+#include "tests/bench_products.h"
 #include "train/program.h"
 
-namespace flexformer {
+namespace flexformer::bench {
 namespace {
 
-double now() {
-  timespec time{};
-  clock_gettime(threads() == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
-  return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
+struct Section {
+  const char* name;
+  Json (*run)(Console&);
+};
+constexpr Section sections[] = {{"machine", machine}, {"products", products},   {"steps", steps},
+                                {"encoder", encoder}, {"attention", attention}, {"decode", decode}};
+
+std::string section_names() {
+  std::string names;
+  for (const Section& section : sections) names += (names.empty() ? "" : ", ") + std::string(section.name);
+  return names;
 }
 
-// Median seconds of a call, after one that warms the caches up.
-double seconds_of(int repeats, const std::function<void()>& call) {
-  call();
-  std::vector<double> times;
-  for (int i = 0; i < repeats; ++i) {
-    const double start = now();
-    call();
-    times.push_back(now() - start);
+std::vector<std::string> split(std::string_view words, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t end = 0; end != words.npos; words.remove_prefix(std::min(words.size(), end + 1))) {
+    end = words.find(separator);
+    parts.emplace_back(words.substr(0, end));
   }
-  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
-  return times[std::size_t(repeats / 2)];
+  return parts;
 }
 
-Tensor random_tensor(const Shape& shape, std::uint64_t stream, float scale = 1) {
-  Tensor x = Tensor::empty(shape);
-  launch(Device::cpu, FillNormal{.y = x.data(), .n = x.numel(), .scale = scale, .key = {1, stream}});
-  return x;
+// A whole number of at least 1, else 0.
+Index size_from(std::string_view word) {
+  Index size = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
+  return error == std::errc() && end == word.data() + word.size() && size <= Index(1) << 24 ? std::max<Index>(0, size)
+                                                                                            : 0;
 }
 
-std::string cell(const std::string& value, std::size_t width) {
-  return std::string(width > value.size() ? width - value.size() : 0, ' ') + value;
+const AttentionKind* kind_from(const std::string& name) {
+  for (const AttentionKind& kind : attention_kinds())
+    if (name == kind.name) return &kind;
+  return nullptr;
 }
 
-Json products(Console& console) {
-  struct Size {
-    Index M, N, K;
-  };
-  console.say("\nmatrix products      M      N      K   GFLOP/s");
-  Json rows = Json::array();
-  for (const auto [M, N, K] : {Size{2048, 512, 512},
-                               {2048, 2048, 512},
-                               {2048, 512, 2048},
-                               {1024, 1024, 1024},
-                               {4096, 128, 128},
-                               {4096, 512, 128},
-                               {4096, 128, 512}}) {
-    const Tensor a = random_tensor({M, K}, 1), b = random_tensor({K, N}, 2);
-    Tensor c = Tensor::empty({M, N});
-    Gemm g{.c = {c.data(), false},
-           .a = a.data(),
-           .b = b.data(),
-           .bias = nullptr,
-           .M = M,
-           .N = N,
-           .K = K,
-           .a_row = K,
-           .a_col = 1,
-           .b_row = N,
-           .b_col = 1,
-           .c_row = N};
-    const double rate = 2e-9 * double(M * N * K) / seconds_of(15, [&] { launch(Device::cpu, g); });
-    console.say(cell(grouped(M), 22) + cell(grouped(N), 7) + cell(grouped(K), 7) + cell(fixed(rate, 1), 10));
-    rows.push_back({{"M", M}, {"N", N}, {"K", K}, {"gflops", rate}});
+std::optional<Product> product_from(const std::string& shape, const std::string& layout, const std::string& batch) {
+  const auto sizes = split(shape, 'x');
+  if (sizes.size() != 3) return {};
+  const Index M = size_from(sizes[0]), N = size_from(sizes[1]), K = size_from(sizes[2]), count = size_from(batch);
+  if (M == 0 || N == 0 || K == 0 || count == 0) return {};
+  for (const Layout each : {Layout::NN, Layout::NT, Layout::TN})
+    if (layout == name_of(each)) return Product{M, N, K, each, count};
+  return {};
+}
+
+std::optional<Case> find_case(const std::string& name) {
+  const auto parts = split(name, ':');
+  const auto is = [&](const char* what, std::size_t count) { return parts[0] == what && parts.size() == count; };
+  if (is("product", 4)) {
+    const auto product = product_from(parts[1], parts[2], parts[3]);
+    return product ? std::optional(product_case(*product)) : std::nullopt;
   }
-  return rows;
-}
-
-// The shape that docs and comparisons quote: 4 layers of width 128, 4 heads, vocabulary 256, 16 rows of 256 tokens.
-Json training_steps(Console& console) {
-  console.say("\ntraining step, small language model (4 layers, dim 128, ffn 512, vocabulary 256, 16 x 256 tokens)");
-  console.say("       attention   ms/step   tokens/s   peak memory");
-  Json rows = Json::array();
-  for (const AttentionKind& kind : attention_kinds()) {
-    LanguageModelOptions options;
-    options.transformer.attention.kind = kind.name;
-    options.block = 256;
-    options.tie = true;
-    Random random(1);
-    const LanguageModel model(options, random);
-    Optimizer optimizer(model.parameters(), {});
-    Tensor ids = Tensor::empty({16, 256}, DType::i32), targets = Tensor::empty({16, 256}, DType::i32);
-    for (Tensor* t : {&ids, &targets})
-      for (Index i = 0; i < t->numel(); ++i) t->ints()[i] = std::int32_t(random.below(256));
-    memory::reset_peak(Device::cpu);
-    const double seconds = seconds_of(7, [&] {
-      model.parameters().clear_grads();
-      Tape tape;
-      tape.backward(model.loss(ids, targets, {}));
-      optimizer.step(1e-4, 1);
-    });
-    const Index peak = memory::stats(Device::cpu).peak_bytes;
-    console.say(cell(kind.name, 16) + cell(fixed(1e3 * seconds, 1), 10) + cell(grouped(Index(4096 / seconds)), 11) +
-                cell(megabytes(peak), 14));
-    rows.push_back({{"attention", kind.name}, {"ms", 1e3 * seconds}, {"peak_bytes", peak}});
+  if (is("step", 3)) {
+    const AttentionKind* kind = kind_from(parts[2]);
+    for (const LanguageShape& shape : language_shapes)
+      if (kind && parts[1] == shape.name) return step_case(shape, *kind);
   }
-  return rows;
-}
-
-// One attention layer of 4 heads of 32, forward and backward.
-double attention_seconds(const AttentionKind& kind, Index B, Index N, bool causal, Index& peak) {
-  const Index H = 4, d = 32;
-  const Var qkv(random_tensor({B, N, 3 * H * d}, 3), true);
-  const Var w1(random_tensor({H, d, d}, 4, 0.2f), true), w2(random_tensor({H, d, d}, 5, 0.2f), true);
-  const Var tau(Tensor::full({H}, 2.4f), true);
-  const FeatureMapVars map{kind.features, kind.frequency_sets > 0 ? w1 : Var(), kind.frequency_sets > 1 ? w2 : Var(),
-                           kind.has_tau ? tau : Var()};
-  const Tensor dy = random_tensor({B, N, H * d}, 6);
-  memory::reset_peak(Device::cpu);
-  const double seconds = seconds_of(N > 4096 ? 1 : 3, [&] {
-    qkv.clear_grad();
-    Tape tape;
-    const AttentionMask mask{.causal = causal, .key_mask = {}};
-    const Var y = kind.is_linear ? linear_self_attention(qkv, H, map, mask, kind.language_floor)
-                                 : softmax_self_attention(qkv, H, mask);
-    tape.backward(y, dy);
-  });
-  peak = memory::stats(Device::cpu).peak_bytes;
-  return seconds;
-}
-
-// Time and memory against the length N at a constant 8,192 tokens, and where a linear kind overtakes softmax.
-Json attention(Console& console, bool causal) {
-  console.say(text("\nattention forward + backward, ", causal ? "causal" : "full",
-                   ", 8,192 tokens in sequences of N (4 heads of 32): ms, and peak memory"));
-  std::string head = cell("N", 8);
-  for (const AttentionKind& kind : attention_kinds()) head += cell(kind.name, 24);
-  console.say(head);
-  Json rows = Json::array();
-  std::vector<Index> overtakes(attention_kinds().size(), 0);
-  for (Index N = 128; N <= 8192; N *= 2) {
-    std::string line = cell(grouped(N), 8);
-    double softmax = 0;
-    for (std::size_t i = 0; i < attention_kinds().size(); ++i) {
-      const AttentionKind& kind = attention_kinds()[i];
-      Index peak = 0;
-      const double seconds = attention_seconds(kind, 8192 / N, N, causal, peak);
-      if (!kind.is_linear) softmax = seconds;
-      if (kind.is_linear && seconds < softmax && overtakes[i] == 0) overtakes[i] = N;
-      line += cell(fixed(1e3 * seconds, 1), 13) + cell(megabytes(peak), 11);
-      rows.push_back(
-          {{"attention", kind.name}, {"N", N}, {"causal", causal}, {"ms", 1e3 * seconds}, {"peak_bytes", peak}});
-    }
-    console.say(line);
+  if (is("encoder", 3) || is("decode", 3)) {
+    const AttentionKind* kind = kind_from(parts[1]);
+    const Index N = size_from(parts[2]);
+    if (kind && N > 0) return parts[0] == "encoder" ? encoder_case(*kind, N) : decode_case(*kind, N);
   }
-  for (std::size_t i = 0; i < overtakes.size(); ++i)
-    if (overtakes[i])
-      console.say(text(attention_kinds()[i].name, " is faster than softmax from N = ", overtakes[i], " on"));
-  return rows;
+  if (is("attention", 4) && (parts[1] == "full" || parts[1] == "causal")) {
+    const AttentionKind* kind = kind_from(parts[2]);
+    const Index N = size_from(parts[3]);
+    if (kind && N > 0) return attention_case(*kind, N, parts[1] == "causal");
+  }
+  return {};
 }
 
-int bench(Options& options) {
+[[noreturn]] void no_such_case(const std::string& name) {
+  std::string kinds;
+  for (const std::string& kind : attention_kind_names()) kinds += (kinds.empty() ? "" : "|") + kind;
+  throw UsageError(text("there is no case '", name, "'; there are product:MxNxK:NN|NT|TN:BATCH, step:small|big:KIND, ",
+                        "encoder:KIND:N, attention:full|causal:KIND:N and decode:KIND:CONTEXT, where KIND is ", kinds));
+}
+
+int run_case(const Options& options) {
+  const std::string& name = options.text("case");
+  if (options.given("only")) throw UsageError("case and only exclude each other");
+  const auto subject = find_case(name);
+  if (!subject) no_such_case(name);
+  const Measurement m = measure(*subject, int(options.integer("repeats")));
+  std::cout << dump_json({{"case", name}, {"seconds", m.seconds}, {"peak_rss_bytes", peak_rss()}}) << "\n";
+  return 0;
+}
+
+std::vector<Section> chosen_sections(const Options& options) {
+  if (!options.given("only")) return {std::begin(sections), std::end(sections)};
+  std::vector<Section> chosen;
+  for (const std::string& name : split(options.text("only"), ',')) {
+    const auto found = std::ranges::find_if(sections, [&](const Section& s) { return name == s.name; });
+    if (found == std::end(sections))
+      throw UsageError(text("only: there is no section '", name, "'; there are ", section_names()));
+    chosen.push_back(*found);
+  }
+  return chosen;
+}
+
+int run(Options& options) {
   use_machine_options(options);
+  if (options.given("case")) return run_case(options);
+  if (options.given("repeats")) throw UsageError("repeats belongs to case; tables choose their own");
+  const std::vector<Section> chosen = chosen_sections(options);
   Console console;
   console.say(text("threads: ", threads(), threads() == 1 ? " (CPU time)" : " (wall-clock time)"));
   Json result;
   result["threads"] = threads();
-  result["products"] = products(console);
-  result["training_steps"] = training_steps(console);
-  result["attention_full"] = attention(console, false);
-  result["attention_causal"] = attention(console, true);
+  for (const Section& section : chosen) result[section.name] = section.run(console);
   write_json_atomic(options.text("out"), result);
   console.say(text("\nwritten to ", options.text("out")));
   return 0;
 }
 
 }  // namespace
-}  // namespace flexformer
+}  // namespace flexformer::bench
 
 int main(int argc, char** argv) {
-  flexformer::Options options("bench", "Measures the speed of products, training steps and attention.");
+  using namespace flexformer;
+  Options options("bench", "Measures the speed and memory of products, attention and whole models.");
   options.add_text("out", "bench.json", "file for the figures as JSON");
-  flexformer::add_machine_options(options);
+  options.add_text("only", "", "sections, separated by commas: " + bench::section_names() + "; empty: all");
+  options.add_text("case", "", "one measurement instead, printed as a line of JSON; a wrong name lists the right ones");
+  options.add_integer("repeats", 5, {.min = 1, .max = 1000, .help = "figures of --case, after one call to warm up"});
+  add_machine_options(options);
   options.set("threads", std::int64_t(1));
-  return flexformer::run_program(options, argc, argv, flexformer::bench);
+  return run_program(options, argc, argv, bench::run);
 }
