@@ -41,6 +41,8 @@ column() { sed -n "s/.*\"$2\":\([^,}]*\).*/\1/p" "$1/metrics.jsonl"; }
 figures() { sed 's/,"tokens_per_second":[^}]*//' "$1/metrics.jsonl"; }
 # figure FOLDER KEY FORMAT: a number of the summary.
 figure() { printf "$3" "$(sed -n "s/.*\"$2\": *\([^,]*\).*/\1/p" "$1/summary.json")"; }
+# whole REPORT: complete, and it refers to nothing outside itself.
+whole() { tail -n 1 "$1" | grep -q '</html>' && ! grep -Eq '(src|href)=|url\(|@import|https?:' "$1"; }
 # later FOLDER [LINES]: waits until the run has written this many lines of metrics.
 later() {
   for _ in $(seq 400); do
@@ -62,7 +64,7 @@ lm=("${tiny[@]}" --data.train='data files/a text.txt' --train.block=16)
 cls=("${tiny[@]}" --data.train=table.tsv --data.max_length=16 --data.min_count=1)
 
 # ---- Options ---------------------------------------------------------------------------------------------------------
-for program in train_lm train_classifier generate predict; do
+for program in train_lm train_classifier generate predict bench; do
   ok "$program --help lists its keys" "run 0 $program --help && said '^ *--*threads' && [ ! -s err ]"
   ok "$program --version" "run 0 $program --version && said '$program .*[0-9]\.[0-9]'"
   ok "$program names the nearest key" "run 2 $program --thread=1 && complained 'nearest key is threads'"
@@ -98,6 +100,21 @@ ok "a text of 9 tokens has a window of 8" \
    said 'too short to split'"
 ok "and none of 9: the error gives both numbers" \
   "run 1 train_lm --data.train=nine.txt --train.block=9 --out=none && complained '9 tokens .*train.block=9.*at most 8'"
+
+# ---- The benchmark ---------------------------------------------------------------------------------------------------
+ok "bench measures one case and prints a line of JSON" \
+  "run 0 bench --case=product:64x64x64:NN:1 --repeats=2 && [ \$(wc -l <out) = 1 ] && [ ! -s err ] &&
+   said '^{\"case\":\"product:64x64x64:NN:1\",\"seconds\":\[[0-9.e-]*,[0-9.e-]*\],\"peak_rss_bytes\":[0-9]*}\$'"
+for case in '' step product:64x64:NN:1 product:64x64x64:TT:1 product:64x64x0:NN:1 step:huge:softmax encoder:none:64 \
+  decode:linear:1x attention:half:linear:64; do
+  ok "case=$case is one error with the cases there are" "run 2 bench --case=$case && complained \
+    \"no case '$case'; there are product:MxNxK:NN|NT|TN:BATCH, step:small|big:KIND, .* KIND is softmax|\""
+done
+ok "a section that bench does not have is one error with those it has" \
+  "run 2 bench --only=machine,speed && complained \"no section 'speed'; there are machine, products, steps\""
+ok "bench refuses repeats without a case, and a case with only" \
+  "run 2 bench --repeats=2 && complained 'repeats belongs to case' &&
+   run 2 bench --case=step:small:linear --only=steps && complained 'exclude each other'"
 
 # ---- A run, and what is done with it ---------------------------------------------------------------------------------
 more=(--train.lr=2e-3 --train.steps=12 --train.eval_every=5 --train.save_every=4)
@@ -141,9 +158,28 @@ ok "a run starts from another's weights and characters" \
    run 0 train_lm --data.train=abc.txt --init=small --train.block=4 ${tiny[*]} --train.steps=2 --out=next &&
    cmp -s small/tokenizer.json next/tokenizer.json"
 
+ok "a finished run has a report that stands by itself, with a sample in it" \
+  "whole 'a run/report.html' && grep -q 'state finished' 'a run/report.html' && grep -q Samples 'a run/report.html'"
+ok "compare puts runs side by side" \
+  "run 0 compare 'a run' small --out=two.html && said 'two.html: 2 runs side by side' && whole two.html &&
+   grep -q 'Settings that differ' two.html"
+ok "compare makes the report of one run again" \
+  "run 0 compare --out=one.html small && said 'one.html: the report of small' && whole one.html"
+ok "compare wants runs, and names what is no run" \
+  "run 2 compare && complained 'no run is given' &&
+   run 1 compare 'a run' nowhere && complained 'nowhere.*no such folder' &&
+   run 1 compare 'data files' && complained 'data files.*no config.json' && [ ! -e compare.html ]"
+cp -r small damaged
+echo '{"step":' >>damaged/metrics.jsonl
+ok "compare names the line of damaged metrics" \
+  "run 1 compare small damaged && complained \"damaged/metrics.jsonl:\$(wc -l <damaged/metrics.jsonl):\""
+ok "compare --help lists its keys" \
+  "run 0 compare --help && said '--out' && run 2 compare --ot=x && complained 'key is out'"
+
 ok "a classifier trains" \
   "run 0 train_classifier \"\${cls[@]}\" --train.epochs=4 --train.lr=0.01 --data.test=table.tsv --out=cls"
 ok "its summary has the test's accuracy" "grep -q '\"test_accuracy\": 1.0' cls/summary.json"
+ok "its report has the classes" "whole cls/report.html && grep -q 'class=.matrix' cls/report.html"
 ok "its --eval gives the best validation loss" \
   "run 0 train_classifier --eval --out=cls && said \"loss \$(figure cls best_valid_loss %.4f)\""
 printf 'rise 3 rise\n\nfall fall 7\n' >lines.txt
@@ -182,6 +218,7 @@ start int
 later int $((RANDOM % 150 + 1))
 ok "Ctrl-C saves, says how to go on and leaves with 130" \
   "stop INT 130 && said 'stopped at step .*, saved; go on with --out=int --resume' && [ ! -s err ]"
+ok "the report of a stopped run says so" "whole int/report.html && grep -q 'state.>stopped<' int/report.html"
 start int --resume
 for _ in $(seq 400); do grep -q '^step ' out && break; sleep 0.01; done
 ok "SIGTERM leaves with 143" "stop TERM 143 && said 'stopped at step'"

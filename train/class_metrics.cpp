@@ -52,4 +52,14 @@ double ConfusionMatrix::matthews() const {
   return ratio(double(correct()) * n - cross, std::sqrt((n * n - guess) * (n * n - truth)));
 }
 
+Json ConfusionMatrix::to_json() const {
+  Json rows = Json::array();
+  for (std::int64_t t = 0; t < classes_; ++t) {
+    Json row = Json::array();
+    for (std::int64_t p = 0; p < classes_; ++p) row.push_back(std::uint64_t(at(t, p)));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 }  // namespace flexformer

@@ -9,6 +9,7 @@
 namespace flexformer {
 namespace {
 
+constexpr Index kLargestConfusion = 50;  // classes; beyond, the table is too large for every line and every reader
 constexpr std::uint64_t kDataStreams = 0x726f7773;  // keeps the order of rows apart from the model's random numbers
 
 Tensor padded(const EncodedTexts& texts, std::span<const Index> rows, std::vector<std::int32_t> EncodedText::*ids) {
@@ -132,6 +133,7 @@ Evaluation ClassificationTask::evaluate() {
   out.loss = measured.loss;
   out.targets = Index(valid_.rows.size());
   out.log["valid_accuracy"] = m.accuracy();
+  if (m.classes() <= kLargestConfusion) out.log["confusion"] = m.to_json();
   out.summary["valid_accuracy"] = m.accuracy();
   out.summary["majority_accuracy"] = m.majority_accuracy();
   Json per_class = Json::object();

@@ -75,6 +75,8 @@ Evaluation LanguageTask::evaluate() {
   const double perplexity = std::exp(result.loss);
   const double bits = result.loss * double(targets) / (std::log(2.0) * double(data_.valid_target_bytes));
   result.log["valid_ppl"] = json_number(perplexity);
+  result.log["valid_bits_per_byte"] = json_number(bits);
+  if (draw_sample_ && std::isfinite(result.loss)) result.log["sample"] = draw_sample_();
   result.summary["valid_ppl"] = json_number(perplexity);
   result.summary["valid_tokens"] = targets;
   result.summary["valid_bits_per_byte"] = json_number(bits);

@@ -1,5 +1,7 @@
 // Language modelling as a training task: random windows of a text to train on, the whole validation text to evaluate.
 #pragma once
+#include <functional>
+
 #include "nn/language_model.h"
 #include "train/text_data.h"
 #include "train/trainer.h"
@@ -17,8 +19,10 @@ struct WindowOptions {
 
 class LanguageTask : public Task {
  public:
-  LanguageTask(const LanguageModel& model, const TextData& data, const WindowOptions& options)
-      : model_(model), data_(data), options_(options) {}
+  // `draw_sample`, if given, makes a short text at each evaluation, for the metrics.
+  LanguageTask(const LanguageModel& model, const TextData& data, const WindowOptions& options,
+               std::function<std::string()> draw_sample = {})
+      : model_(model), data_(data), options_(options), draw_sample_(std::move(draw_sample)) {}
 
   Index begin_step(Index step) override;
   Index step_tokens() const override { return options_.accumulate * options_.batch * options_.block; }
@@ -37,6 +41,7 @@ class LanguageTask : public Task {
   const LanguageModel& model_;
   const TextData& data_;
   WindowOptions options_;
+  std::function<std::string()> draw_sample_;
   Index step_ = 0;
 };
 

@@ -221,7 +221,7 @@ void RunFolder::log(const Json& line) const {
 }
 
 void RunFolder::rewind(Index last_step) const {
-  fs::remove(file("summary.json"));
+  for (const char* name : {"summary.json", "report.html"}) fs::remove(file(name));
   if (last_step < 0)
     for (const char* ending : {".safetensors", ".json"}) fs::remove(with_ending(path_, kBest, ending));
   if (!fs::exists(file("metrics.jsonl"))) return;

@@ -70,7 +70,7 @@ class RunFolder {
 
   void log(const Json& line) const;  // appends a line to metrics.jsonl
   // Makes the folder that of a run which stands at `last_step`: drops the lines of later steps and half a line at the
-  // end of metrics.jsonl, and summary.json. -1: a run that is to begin, which drops the best model too.
+  // end of metrics.jsonl, summary.json and report.html. -1: a run that is to begin, which drops the best model too.
   void rewind(Index last_step) const;
 
  private:

@@ -5,6 +5,7 @@
 #include "train/classifier_run.h"
 #include "train/model_options.h"
 #include "train/program.h"
+#include "train/report.h"
 #include "train/utf8.h"
 
 namespace flexformer {
@@ -129,6 +130,7 @@ int train(Options& options) {
   if (status != 0 || trainer.summary().is_null()) return status;
   try {
     folder.write_summary(final_figures(console, folder, data, model, task, trainer));
+    write_report(folder, console);
   } catch (const Stopped&) {
     console.say(text("stopped before the last figures; training is complete and saved, and --resume adds them"));
     return 128 + stop_signal();

@@ -6,6 +6,7 @@
 #include "train/language_run.h"
 #include "train/model_options.h"
 #include "train/program.h"
+#include "train/report.h"
 #include "train/story_grammar.h"
 
 namespace flexformer {
@@ -89,21 +90,24 @@ int train(Options& options) {
   LanguageData data = load_language_data(options, has_tokenizer ? load_tokenizer(initial.value_or(folder)) : nullptr);
   options.set("data.tokenizer", data.tokenizer->name());
   check_block(data.text, options.integer("train.block"));
-  Random random(std::uint64_t(options.integer("seed")));
+  const auto seed = std::uint64_t(options.integer("seed"));
+  Random random(seed);
   LanguageModel model(language_model_options(options, data.tokenizer->vocab_size()), random);
   if (initial) initial->load_best(model.parameters(), data.tokenizer->fingerprint());
   describe(console, options, data, model);
   if (!resumed) write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
   console.say(text("run folder: ", folder.path().string()));
 
-  LanguageTask task(model, data.text, window_options(options, data.embedded));
+  LanguageTask task(model, data.text, window_options(options, data.embedded),
+                    [&] { return draw_sample(model, *data.tokenizer, seed); });
   Trainer trainer(options, folder, model.parameters(), task, console, device);
   const int status = trainer.run(data.text.train_fingerprint, data.tokenizer->fingerprint());
   if (status != 0 || trainer.summary().is_null()) return status;
   folder.write_summary(trainer.summary());
+  write_report(folder, console);
 
   folder.load_best(model.parameters(), data.tokenizer->fingerprint());
-  console.say(text("\nsample of the best model:\n", draw_sample(model, *data.tokenizer, trainer.state().seed), "\n"));
+  console.say(text("\nsample of the best model:\n", draw_sample(model, *data.tokenizer, seed), "\n"));
   const Json& s = trainer.summary();
   console.say(text("trained ", trainer.state().step, " steps, ", grouped(trainer.state().tokens), " tokens in ",
                    duration(trainer.state().seconds), "; validation loss ",

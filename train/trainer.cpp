@@ -7,6 +7,7 @@
 
 #include "tensor/parallel.h"
 #include "train/program.h"
+#include "train/report.h"
 
 namespace flexformer {
 namespace {
@@ -121,7 +122,7 @@ int Trainer::run(const std::string& data_fingerprint, const std::string& vocabul
   watch_stop_signals();
   try {
     const bool pending = state_.evaluated_step < state_.step && is_due(state_.step, training_.eval_every);
-    if (pending) evaluate();
+    if (pending) evaluate(), report();
     since_log_.reset();
     while (state_.step < training_.steps && !out_of_patience()) {
       train_step();
@@ -129,6 +130,7 @@ int Trainer::run(const std::string& data_fingerprint, const std::string& vocabul
       log_step(last || is_due(state_.step, training_.log_every));
       if (!last && is_due(state_.step, training_.eval_every)) evaluate();
       if (!last && is_due(state_.step, training_.save_every)) save();
+      if (!last && is_due(state_.step, training_.eval_every)) report();
       if (stop_signal()) return stopped(stop_signal());
     }
     if (state_.step < training_.steps)
@@ -231,6 +233,15 @@ void Trainer::evaluate() {
   tokens_since_log_ = 0;
 }
 
+// Making a report takes the longer the longer a run is: at most a twentieth of the time goes into it.
+void Trainer::report() {
+  if (since_report_.seconds() < 20 * report_seconds_) return;
+  const Stopwatch watch;
+  write_report(folder_, console_, "running");
+  report_seconds_ = watch.seconds();
+  since_report_.reset();
+}
+
 void Trainer::save() {
   check_parameters();
   folder_.save_last(parameters_, optimizer_, state_);
@@ -238,6 +249,7 @@ void Trainer::save() {
 
 int Trainer::stopped(int signal) {
   save();
+  write_report(folder_, console_, "stopped");
   const std::string out = folder_.path().string();
   const char* quote = out.find(' ') == std::string::npos ? "" : "'";  // to be pasted into a shell
   console_.say(text("stopped at step ", state_.step, ", saved; go on with --out=", quote, out, quote, " --resume"));

@@ -85,6 +85,7 @@ class Trainer {
   static bool is_due(Index step, Index every);
   void log_step(bool always);
   void evaluate();
+  void report();
   void save();
   int stopped(int signal);
   void finish();
@@ -105,6 +106,8 @@ class Trainer {
   Stopwatch since_log_;
   Index tokens_since_log_ = 0;
   double rate_of_tokens_ = 0;  // tokens/s at the last log line
+  Stopwatch since_report_;
+  double report_seconds_ = 0;  // what the last report took
 };
 
 }  // namespace flexformer

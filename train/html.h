@@ -1,0 +1,21 @@
+// What every HTML page of ours has: escaped text, and one frame with all of its style and script in the file itself.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace flexformer {
+
+// Any bytes as text of an element or of an attribute in double quotes. Stray bytes, NUL and other characters that HTML
+// forbids become U+FFFD; tab, line feed and carriage return stay.
+std::string escape(std::string_view bytes);
+
+// A whole page. `body` is HTML, `title` is text.
+std::string html_page(std::string_view title, const std::string& body);
+
+// A table; cells are HTML. Rows may be shorter than the head. All columns but the first stand to the right if
+// `numeric`. An empty head leaves it out.
+std::string html_table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows,
+                       bool numeric);
+
+}  // namespace flexformer
