@@ -3,6 +3,9 @@
 // outlive it.
 #include "tensor/allocator.h"
 
+#include <stdlib.h>
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -78,12 +81,17 @@ class Pool {
     return block;
   }
 
+  // Large blocks ask for huge pages: a system that has them then hands memory out 512 small pages at a time, which is
+  // several times faster, and addresses are translated with fewer misses. The part behind the last whole one is small.
   void* from_system(std::size_t size) {
-    void* block = std::aligned_alloc(64, size);
-    if (block) {
-      stats_.reserved_bytes += Index(size);
-      ++stats_.system_calls;
-    }
+    constexpr std::size_t huge_page = std::size_t(2) << 20;
+    void* block = nullptr;
+    if (posix_memalign(&block, size >= huge_page ? huge_page : 64, size) != 0) return nullptr;
+#if defined(MADV_HUGEPAGE)
+    if (size >= huge_page) madvise(block, size / huge_page * huge_page, MADV_HUGEPAGE);
+#endif
+    stats_.reserved_bytes += Index(size);
+    ++stats_.system_calls;
     return block;
   }
 

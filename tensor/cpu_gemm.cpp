@@ -16,21 +16,30 @@ constexpr Index KC = 512;      // entries of a block: a tile's part of a and b s
 constexpr Index MC = MR * 20;  // rows of a block of a: MC * KC floats stay in the second-level cache
 constexpr Index NC = NR * 80;  // columns of a block of b
 
-// gelu and its derivative over rows of c that a block has just completed (kernels.h, Epilogue).
-void finish(const Gemm& g, float* c, Index offset, Index rows, Index columns) {
-  for (Index i = 0; i < rows; ++i, c += g.c_row, offset += g.c_row)
+// What an epilogue and a residual read is not in cache: asked for before a tile is computed, it is there afterwards.
+void prefetch_for_finish(const Gemm& g, Index corner, Index rows, Index columns) {
+  for (Index i = 0; i < rows; ++i, corner += g.c_row)
+    for (Index j = 0; j < columns; j += 16) {  // a cache line
+      if (g.saved) __builtin_prefetch(g.saved + corner + j, 1);
+      if (g.residual) __builtin_prefetch(g.residual + corner + j);
+    }
+}
+
+// gelu or its derivative, and the residual, for a part of c that holds a b + bias (kernels.h, Epilogue). `corner` is
+// where it begins in c.
+void finish(const Gemm& g, float* c, Index corner, Index rows, Index columns) {
+  for (Index i = 0; i < rows; ++i, corner += g.c_row)
     for (Index j = 0; j < columns; j += kLanes) {
-      const Index n = columns - j;
-      Vec y = load_up_to(c + j, n);
+      const Index n = columns - j, at = corner + j;
+      Vec y = load_up_to(c + at, n);
       if (g.epilogue != Epilogue::none) {
-        float* saved = g.saved + offset + j;
-        const Vec x = g.epilogue == Epilogue::gelu ? y : load_up_to(saved, n);
-        const Vec activated = functors::GeluTanh::f(x, 0.0f);
-        store_up_to(saved, g.epilogue == Epilogue::gelu ? x : activated, n);
-        y = g.epilogue == Epilogue::gelu ? activated : select(y == 0.0f, Vec{}, y * functors::GeluTanh::df(x, 0.0f));
+        const bool forward = g.epilogue == Epilogue::gelu;
+        const Vec x = forward ? y : load_up_to(g.saved + at, n), gate = functors::GeluTanh::gate(x);
+        store_up_to(g.saved + at, forward ? x : x * gate, n);
+        y = forward ? x * gate : select(y == 0.0f, Vec{}, y * functors::GeluTanh::slope(x, gate));
       }
-      if (g.residual) y += load_up_to(g.residual + offset + j, n);
-      store_up_to(c + j, y, n);
+      if (g.residual) y += load_up_to(g.residual + at, n);
+      store_up_to(c + at, y, n);
     }
 }
 
@@ -50,13 +59,16 @@ template <class Numbers> struct Large {
         b(right),
         kc(std::min(block, g.K)),
         nc(std::min(NC, (g.N + NR - 1) / NR * NR)),
-        mc(std::clamp((g.M + 15) / 16 / MR * MR, Index(MR) * 4, MC)),
+        mc(std::clamp((g.M + pieces() - 1) / pieces() / MR * MR, Index(MR) * 4, MC)),
         row_blocks((g.M + mc - 1) / mc),
-        column_cuts(std::clamp<Index>(16 / row_blocks, 1, nc / NR)),
+        column_cuts(std::clamp<Index>(pieces() / row_blocks, 1, nc / NR)),
         cut((nc / NR + column_cuts - 1) / column_cuts * NR),
-        // Packing a pays when its panels are read often, or when its rows lie so far apart that they fight for cache
-        // sets. Pairs of k must be packed.
-        packs_a(Numbers::kStep > 1 || g.N > 4 * NR || (g.a_col == 1 && g.a_row % 1024 == 0)) {}
+        // Packing a pays when its panels are read often, or when what a tile reads of it lies far apart, which costs
+        // cache sets and translations of addresses. Pairs of k must be packed.
+        packs_a(Numbers::kStep > 1 || g.N > 4 * NR || g.a_row % 1024 == 0 || (g.a_col != 1 && g.N > NR)) {}
+
+  // How many pieces there should be at least. No element of c is cut, so that this may depend on the threads.
+  static Index pieces() { return threads() == 1 ? 1 : 6 * threads(); }
 
   void run() const {
     const bool shares_a = packs_a && column_cuts > 1;
@@ -93,18 +105,18 @@ template <class Numbers> struct Large {
     for (Index j = 0; j < n; j += NR) {
       const Index columns = std::min(NR, n - j), corner = i0 * g.c_row + j0 + j;
       for (Index i = 0; i < m; i += MR) {
-        const Index height = std::min<Index>(MR, m - i);
-        const Target out{c + corner + i * g.c_row, g.c_row, g.bias && k0 == 0 ? g.bias + j0 + j : nullptr,
-                         g.c.add || k0 > 0};
+        const Index height = std::min<Index>(MR, m - i), place = corner + i * g.c_row;
+        const Target out{c + place, g.c_row, g.bias && k0 == 0 ? g.bias + j0 + j : nullptr, g.c.add || k0 > 0};
         const float* panel_b = panels_b + j * entries;
+        if (last) prefetch_for_finish(g, place, height, columns);
         if (panels_a)
           any_tile<Numbers, true>(height, columns, out, PackedRows{panels_a + i * entries}, panel_b, NR, entries);
         else
           any_tile<Numbers, true>(height, columns, out,
                                   StridedRows{a + (i0 + i) * g.a_row + k0 * g.a_col, g.a_row, g.a_col}, panel_b, NR,
                                   entries);
+        if (last) finish(g, c, place, height, columns);
       }
-      if (last) finish(g, c + corner, corner, m, columns);
     }
   }
 };
@@ -189,7 +201,7 @@ void run(const Gemm& g) {
             g.b + outer * g.b_batch[0] + inner * g.b_batch[1]);
   };
   const Index work = g.M * g.N * std::max<Index>(1, g.K);
-  const bool large = g.K > 0 && work >= 64 * 64 * 64 && (batches == 1 || work >= 256 * 256 * 256);
+  const bool large = g.K > 0 && work >= 64 * 64 * 64 && (batches == 1 || (work >= 256 * 256 * 256 && g.N > 4 * kLanes));
   if (large) {
     for (Index i = 0; i < batches; ++i)
       with_batch(i, [&](float* c, const float* a, const float* b) { large_product(g, c, a, b); });

@@ -91,12 +91,13 @@ struct Elu {  // alpha = 1
   template <class T> HD static T f(T x, float) { return select(x > 0.0f, x, exp(x) - 1.0f); }
   template <class T> HD static T df(T x, float) { return select(x > 0.0f, T{} + 1.0f, exp(x)); }
 };
-struct GeluTanh {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
-  template <class T> HD static T inner(T x) { return 0.7978845608f * (x + 0.044715f * x * x * x); }
-  template <class T> HD static T f(T x, float) { return 0.5f * x * (1.0f + tanh(inner(x))); }
-  template <class T> HD static T df(T x, float) {
-    const T t = tanh(inner(x)), slope = 0.7978845608f * (1.0f + 0.134145f * x * x);
-    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * slope;
+struct GeluTanh {  // x/2 (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): no difference of near equals
+  template <class T> HD static T gate(T x) { return 1.0f / (1.0f + exp(x * (x * x * -0.0713548163f - 1.595769122f))); }
+  template <class T> HD static T f(T x, float) { return x * gate(x); }
+  template <class T> HD static T df(T x, float) { return slope(x, gate(x)); }
+  // The derivative where the gate is known.
+  template <class T> HD static T slope(T x, T s) {
+    return s + x * s * (1.0f - s) * (x * x * 0.2140644488f + 1.595769122f);
   }
 };
 struct GeluErf {  // x Phi(x)

@@ -98,7 +98,7 @@ int run_case(const Options& options) {
   const auto subject = find_case(name);
   if (!subject) no_such_case(name);
   const Measurement m = measure(*subject, int(options.integer("repeats")));
-  std::cout << dump_json({{"case", name}, {"seconds", m.seconds}, {"peak_rss_bytes", peak_rss()}}) << "\n";
+  std::cout << dump_json({{"case", name}, {"seconds", m.seconds}, {"peak_rss_bytes", peak_rss_bytes()}}) << "\n";
   return 0;
 }
 

@@ -1,7 +1,5 @@
 #include "tests/bench_measure.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <ctime>
 #include <fstream>
@@ -12,6 +10,7 @@
 #include "tensor/kernels.h"
 #include "tensor/parallel.h"
 #include "train/log.h"
+#include "train/program.h"
 
 namespace flexformer::bench {
 namespace {
@@ -35,16 +34,6 @@ bool reset_peak_rss() {
 }
 
 }  // namespace
-
-// Not getrusage's figure where Linux has a better one: that starts at the memory of the program that started this one.
-Index peak_rss() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;)
-    if (Index kilobytes = 0; word == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return Index(usage.ru_maxrss) * 1024;
-}
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + Index(values.size() / 2);
@@ -82,7 +71,7 @@ Measurement measure(const Case& subject, int repeats) {
   Measurement result{};
   for (int i = 0; i < repeats; ++i) result.seconds.push_back(seconds_per_call(subject.at_least, call));
   result.peak_tensor_bytes = memory::stats(Device::cpu).peak_bytes;
-  if (rss_known) result.peak_rss_bytes = peak_rss();
+  if (rss_known) result.peak_rss_bytes = peak_rss_bytes();
   return result;
 }
 

@@ -37,9 +37,6 @@ double seconds_per_call(double at_least, const Call& call);
 // Median seconds of each call. Every round measures all of them, one after the other.
 std::vector<double> medians_in_turns(int rounds, double at_least, const std::vector<Call>& calls);
 
-// Largest resident memory of this process since it started.
-Index peak_rss();
-
 Tensor random_tensor(const Shape& shape, std::uint64_t stream, float scale = 1);
 Tensor random_ids(const Shape& shape, Index first, Index end, std::uint64_t seed);  // i32 in [first, end)
 

@@ -1,9 +1,11 @@
 #include "train/program.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <new>
 
@@ -88,6 +90,16 @@ void watch_stop_signals() {
 }
 
 int stop_signal() { return received_signal; }
+
+// The kernel's own count begins with this program; getrusage's goes on from the program that started it.
+Index peak_rss_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (Index kilobytes = 0; word == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return Index(usage.ru_maxrss) * 1024;
+}
 
 void add_machine_options(Options& options) {
   options.add_integer("threads", 0,

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 
+#include "tensor/shape.h"
 #include "train/config.h"
 
 namespace flexformer {
@@ -14,6 +15,9 @@ int run_program(Options& options, int argc, char** argv, const std::function<int
 void watch_stop_signals();
 // The signal that asked to stop, or 0. 128 + signal is the status to leave with.
 int stop_signal();
+
+// Largest resident memory of this process since it started.
+Index peak_rss_bytes();
 
 // Keys that mean the same in every program.
 void add_machine_options(Options& options);  // threads, device, precision

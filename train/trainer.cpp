@@ -1,7 +1,5 @@
 #include "train/trainer.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -262,8 +260,6 @@ void Trainer::finish() {
   else if (!last_.targets && task_.has_validation())
     last_ = task_.evaluate();  // resumed at the very end: counted and logged already
   save();
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
   summary_ = {{"program", options_.program()},
               {"attention", options_.text("model.attention")},
               {"device", device_},
@@ -273,7 +269,7 @@ void Trainer::finish() {
               {"tokens", state_.tokens},
               {"seconds", state_.seconds},
               {"tokens_per_second", json_number(double(state_.tokens) / std::max(state_.seconds, 1e-9))},
-              {"peak_rss_bytes", Index(usage.ru_maxrss) * 1024},
+              {"peak_rss_bytes", peak_rss_bytes()},
               {"train_loss", json_number(state_.mean_loss())}};  // "nan" where no step was made
   if (task_.has_validation()) {
     summary_["valid_loss"] = json_number(last_.loss);
