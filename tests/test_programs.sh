@@ -157,6 +157,11 @@ ok "a run starts from another's weights and characters" \
    printf 'abcabcabcabc' >abc.txt &&
    run 0 train_lm --data.train=abc.txt --init=small --train.block=4 ${tiny[*]} --train.steps=2 --out=next &&
    cmp -s small/tokenizer.json next/tokenizer.json"
+ok "a run takes another's vocabulary from its folder" \
+  "run 0 train_lm --data.train=abc.txt --data.tokenizer=small --train.block=4 ${tiny[*]} --train.steps=2 --out=taken &&
+   cmp -s small/tokenizer.json taken/tokenizer.json"
+ok "a tokenizer that is neither a kind nor a file is refused" \
+  "run 2 train_lm --data.train=abc.txt --data.tokenizer=bites --out=no && complained 'the nearest is byte'"
 
 ok "a finished run has a report that stands by itself, with a sample in it" \
   "whole 'a run/report.html' && grep -q 'state finished' 'a run/report.html' && grep -q Samples 'a run/report.html'"

@@ -5,6 +5,7 @@
 #include "train/log.h"
 #include "train/model_options.h"
 #include "train/program.h"
+#include "train/tokenizer_options.h"
 #include "train/utf8.h"
 
 namespace flexformer {
@@ -62,15 +63,14 @@ std::unique_ptr<Tokenizer> new_tokenizer(const Options& options, const Classifie
     texts.push_back(row.text);
     texts.push_back(row.text2);
   }
-  TokenizerOptions t;
-  t.vocab = options.integer("data.vocab");
+  const std::string& kind = options.text("data.tokenizer");
+  TokenizerOptions t = tokenizer_options(options, kind);
   t.min_count = data.embedded ? 1 : options.integer("data.min_count");
   t.lowercase = options.flag("data.lowercase") && !data.embedded;
   t.keep_newlines = false;
-  t.split_punctuation = options.flag("data.split_punctuation") && !data.embedded;  // "[MAX" is one token
+  if (data.embedded) t.split_punctuation = false;  // "[MAX" is one token
   t.specials = kClassifierTokens;
-  if (options.text("data.tokenizer") == "bpe" && t.vocab == 0) t.vocab = 8192;
-  return make_tokenizer(options.text("data.tokenizer"), texts, t);
+  return make_tokenizer(kind, texts, t);
 }
 
 std::string rows_fingerprint(const Table& table) {
@@ -100,12 +100,7 @@ void add_classifier_options(Options& options) {
   options.add_text("data.text", "", "column of the text, by name or by number from 1; empty: found by rule");
   options.add_text("data.text2", "", "column of the second text of a pair");
   options.add_text("data.label", "", "column of the label");
-  options.add_choice("data.tokenizer", "word", tokenizer_names(), "how text is cut into tokens");
-  options.add_flag("data.split_punctuation", true,
-                   "word: punctuation marks are tokens of their own; false for text that is split by spaces already");
-  options.add_integer(
-      "data.vocab", 0,
-      {.max = 1e7, .unit = "tokens", .help = "largest vocabulary of word and bpe; 0: no limit (bpe: 8192)"});
+  add_tokenizer_options(options, "word");
   options.add_flag("data.lowercase", true, "texts are lower-cased first");
   options.add_integer("data.min_count", 2, {.min = 1, .help = "words seen fewer times in training are <unk>"});
   options.add_integer("data.max_length", 256,

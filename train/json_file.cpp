@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <unordered_set>
 #include <vector>
 
 #include "tensor/error.h"
@@ -59,11 +60,11 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   bool binary(Json::binary_t&) override { return false; }  // never in text
   bool start_object(std::size_t) override { return open(Json::object()), true; }
   bool start_array(std::size_t) override { return open(Json::array()), true; }
-  bool end_object() override { return open_.pop_back(), true; }
-  bool end_array() override { return open_.pop_back(), true; }
+  bool end_object() override { return close(), true; }
+  bool end_array() override { return close(), true; }
 
   bool key(std::string& name) override {
-    if (open_.back()->contains(name)) fail_here("the key " + quote(name) + " is given twice");
+    if (!keys_.back().insert(name).second) fail_here("the key " + quote(name) + " is given twice");
     key_ = std::move(name);
     return true;
   }
@@ -84,12 +85,19 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
     if (open_.empty()) return &(root_ = std::move(value));
     Json& parent = *open_.back();
     if (parent.is_array()) return &parent.emplace_back(std::move(value));
-    return &(parent[key_] = std::move(value));
+    // The key is new, so it need not be looked up, which takes a walk through all keys of an ordered object.
+    return &parent.get_ref<Json::object_t&>().emplace_back(std::move(key_), std::move(value)).second;
   }
 
   void open(Json container) {
     if (open_.size() >= max_depth) fail_here(text("nested deeper than ", max_depth, " levels"));
     open_.push_back(add(std::move(container)));
+    keys_.emplace_back();
+  }
+
+  void close() {
+    open_.pop_back();
+    keys_.pop_back();
   }
 
   std::string_view read_so_far() const { return text_.substr(0, static_cast<std::size_t>(furthest_ - text_.data())); }
@@ -117,6 +125,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   std::string key_;
   // Open containers, outermost first. A pointer stays valid: while a child is open its parents do not grow.
   std::vector<Json*> open_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of each open container, seen so far
 };
 
 Json with_finite_numbers(const Json& json) {

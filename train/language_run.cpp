@@ -4,6 +4,7 @@
 #include "train/model_options.h"
 #include "train/program.h"
 #include "train/story_grammar.h"
+#include "train/tokenizer_options.h"
 
 namespace flexformer {
 namespace {
@@ -38,13 +39,7 @@ void add_language_options(Options& options) {
   options.add_text("data.train", "",
                    "text file to train on; empty: stories of the embedded grammar, with " + story_words());
   options.add_text("data.valid", "", "text file to validate on; empty: the last tenth of data.train");
-  options.add_choice("data.tokenizer", "char", tokenizer_names(),
-                     "how text is cut into tokens (embedded stories: words)");
-  options.add_flag("data.split_punctuation", true,
-                   "word: punctuation marks are tokens of their own; false for text that is split by spaces already");
-  options.add_integer(
-      "data.vocab", 0,
-      {.max = 1e7, .unit = "tokens", .help = "largest vocabulary of word and bpe; 0: no limit (bpe: 8192)"});
+  add_tokenizer_options(options, "char", "; embedded stories: word");
   options.add_integer("data.valid_stride", 0,
                       {.unit = "tokens",
                        .help = "between starts of validation windows: less than train.block gives every "
@@ -93,10 +88,7 @@ LanguageData load_language_data(const Options& options, std::unique_ptr<Tokenize
         data.embedded && !options.given("data.tokenizer") ? "word" : options.text("data.tokenizer");
     std::vector<std::string_view> texts = {train_text};
     if (name == "char") texts.push_back(valid_text);
-    const Index vocab = options.integer("data.vocab");
-    data.tokenizer = make_tokenizer(name, texts,
-                                    {.vocab = name == "bpe" && vocab == 0 ? 8192 : vocab,
-                                     .split_punctuation = options.flag("data.split_punctuation")});
+    data.tokenizer = make_tokenizer(name, texts, tokenizer_options(options, name));
   }
   const std::string_view valid_view = valid_text;
   data.text = make_text_data(train_text, train_name, has_valid ? &valid_view : nullptr, valid_name, *data.tokenizer);

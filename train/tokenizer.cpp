@@ -2,6 +2,7 @@
 #include "train/tokenizer.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "tensor/error.h"
@@ -29,8 +30,8 @@ std::vector<std::string> strings_from_json(const Json& array, const std::string&
   return strings;
 }
 
-std::vector<BpeTokenizer::Merge> merges_from_json(const Json& array, std::int64_t first_id, const std::string& source) {
-  std::vector<BpeTokenizer::Merge> merges;
+std::vector<IdPair> merges_from_json(const Json& array, std::int64_t first_id, const std::string& source) {
+  std::vector<IdPair> merges;
   std::vector<std::size_t> lengths(static_cast<std::size_t>(first_id), 1);  // of the tokens, in bytes
   for (const Json& element : array) {
     const auto id_at = [&](std::size_t at) {
@@ -63,6 +64,11 @@ std::vector<std::string> table_from_json(const Json& json, std::vector<std::stri
 
 }  // namespace
 
+Tokenizer::Tokenizer(std::vector<std::string> tokens, std::int64_t special_count, bool lowercase)
+    : Tokenizer(std::move(tokens), std::vector<std::int32_t>(static_cast<std::size_t>(special_count)), lowercase) {
+  std::iota(special_ids_.begin(), special_ids_.end(), 0);
+}
+
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   return lowercase_ ? encode_text(flexformer::lowercase(text)) : encode_text(text);
 }
@@ -90,7 +96,7 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids) const {
 
 std::int64_t Tokenizer::token_bytes(std::int32_t id) const {
   const std::string& bytes = token(id);
-  return id < special_count_ ? 0 : static_cast<std::int64_t>(bytes.size());
+  return is_special(id) ? 0 : static_cast<std::int64_t>(bytes.size());
 }
 
 std::int64_t Tokenizer::covered_bytes(std::string_view text, std::span<const std::int32_t> ids,
@@ -100,29 +106,32 @@ std::int64_t Tokenizer::covered_bytes(std::string_view text, std::span<const std
   for (const std::int32_t id : ids.first(count)) {
     // An unknown character stands for as many bytes as the text has there.
     const std::size_t at = static_cast<std::size_t>(bytes);
-    bytes += id < special_count_ ? static_cast<std::int64_t>(next_code_point(text, at).length) : token_bytes(id);
+    bytes += is_special(id) ? static_cast<std::int64_t>(next_code_point(text, at).length) : token_bytes(id);
   }
   return bytes;
 }
 
+bool Tokenizer::is_special(std::int32_t id) const { return std::ranges::find(special_ids_, id) != special_ids_.end(); }
+
 std::int32_t Tokenizer::special_id(std::string_view special) const {
-  const auto end = tokens_.begin() + special_count_;
-  const auto found = std::find(tokens_.begin(), end, special);
-  return found == end ? -1 : static_cast<std::int32_t>(found - tokens_.begin());
+  const auto found = std::ranges::find_if(special_ids_, [&](std::int32_t id) { return token(id) == special; });
+  return found == special_ids_.end() ? -1 : *found;
 }
 
 std::int32_t Tokenizer::start_id() const {
-  const auto first = tokens_.begin() + special_count_;
-  const auto newline = std::find(first, tokens_.end(), "\n");
-  if (newline != tokens_.end()) return static_cast<std::int32_t>(newline - tokens_.begin());
-  return static_cast<std::int32_t>(std::min(special_count_, vocab_size() - 1));
+  std::int32_t first = -1;
+  for (std::int32_t id = 0; id < vocab_size(); ++id) {
+    if (is_special(id)) continue;
+    if (token(id) == "\n") return id;
+    if (first < 0) first = id;
+  }
+  return std::max(first, 0);
 }
 
 Json Tokenizer::to_json() const {
   Json json = {{"format_version", format_version}, {"name", name()}, {"lowercase", lowercase_}};
   json["specials"] = Json::array();
-  for (const std::string& special : std::span(tokens_).first(static_cast<std::size_t>(special_count_)))
-    json["specials"].push_back(json_bytes(special));
+  for (const std::int32_t id : special_ids_) json["specials"].push_back(json_bytes(token(id)));
   add_to_json(json);
   return json;
 }
@@ -142,6 +151,7 @@ std::unique_ptr<Tokenizer> Tokenizer::from_json(const Json& json, const std::str
     auto merges = merges_from_json(json_member(json, "merges", source), special_count + 256, source);
     return std::make_unique<BpeTokenizer>(std::move(specials), lowercase, std::move(merges));
   }
+  if (name == "gpt2") return Gpt2Tokenizer::from_json(json, specials, lowercase, source);
   if (name != "char" && name != "word") fail(source, ": unknown kind of tokenizer ", quote(name));
   std::vector<std::string> tokens = table_from_json(json, std::move(specials), source);
   if (name == "char") {
@@ -163,14 +173,14 @@ ByteTokenizer::ByteTokenizer(std::vector<std::string> specials, bool lowercase)
 
 std::vector<std::int32_t> ByteTokenizer::encode_text(std::string_view text) const {
   std::vector<std::int32_t> ids(text.size());
-  const auto first = static_cast<std::int32_t>(special_count_);
+  const auto first = static_cast<std::int32_t>(special_count());
   std::ranges::transform(text, ids.begin(), [first](char byte) { return first + static_cast<unsigned char>(byte); });
   return ids;
 }
 
 CharTokenizer::CharTokenizer(std::vector<std::string> tokens, std::int64_t special_count, bool lowercase)
     : Tokenizer(std::move(tokens), special_count, lowercase) {
-  for (auto id = static_cast<std::int32_t>(special_count_); id < vocab_size(); ++id)
+  for (auto id = static_cast<std::int32_t>(special_count); id < vocab_size(); ++id)
     ids_.emplace(char_key(next_code_point(token(id), 0)), id);
 }
 
@@ -194,7 +204,7 @@ std::vector<std::int32_t> CharTokenizer::encode_text(std::string_view text) cons
 
 void CharTokenizer::add_to_json(Json& json) const {
   json["tokens"] = Json::array();
-  for (const std::string& token : std::span(tokens_).subspan(static_cast<std::size_t>(special_count_)))
+  for (const std::string& token : std::span(tokens_).subspan(special_ids_.size()))
     json["tokens"].push_back(json_bytes(token));
 }
 
@@ -220,8 +230,13 @@ const std::vector<std::string>& tokenizer_names() {
   return names;
 }
 
+bool is_tokenizer_name(std::string_view name) {
+  return std::ranges::find(tokenizer_names(), name) != tokenizer_names().end();
+}
+
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::span<const std::string_view> texts,
                                           const TokenizerOptions& options) {
+  if (!is_tokenizer_name(name)) return load_vocabulary(name, options);
   std::vector<std::string> lowered;
   std::vector<std::string_view> views(texts.begin(), texts.end());
   if (options.lowercase && name != "byte") {
@@ -231,8 +246,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::span<con
   if (name == "byte") return std::make_unique<ByteTokenizer>(options.specials, options.lowercase);
   if (name == "char") return train_char(views, options);
   if (name == "word") return train_word(views, options);
-  if (name == "bpe") return train_bpe(views, options);
-  fail("unknown tokenizer ", quote(name), "; there are byte, char, word and bpe");
+  return train_bpe(views, options);
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::string_view text,

@@ -1,5 +1,5 @@
-// Tokenizers: text -> token ids -> text. Every kind is a table of byte strings, special tokens first; kinds differ only
-// in how they cut a text into entries of the table. So decoding, byte counts and files are written once.
+// Tokenizers: text -> token ids -> text. Every kind is a table of byte strings, some of them special tokens; kinds
+// differ only in how they cut a text into entries of the table. So decoding, byte counts and files are written once.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,7 +18,10 @@ struct TokenizerOptions {
   bool lowercase = false;         // texts are lower-cased first
   bool keep_newlines = true;      // word: a newline is the token "\n" (language models) or mere space (classifiers)
   bool split_punctuation = true;  // word: false for texts that are already split into words by spaces
-  std::vector<std::string> specials = {};  // ids 0, 1, ...; {"<pad>", "<unk>"} for classifiers. word adds "<unk>"
+  bool parse_specials = false;    // gpt2: the name of a special token in a text, as "<|endoftext|>", becomes its id
+  // {"<pad>", "<unk>"} for classifiers. Ids 0, 1, ...; of a ready vocabulary: its own where it has them, else behind
+  // it. word adds "<unk>".
+  std::vector<std::string> specials = {};
 };
 
 class Tokenizer {
@@ -28,12 +31,13 @@ class Tokenizer {
 
   std::int64_t vocab_size() const { return static_cast<std::int64_t>(tokens_.size()); }
 
-  // byte, bpe: takes any bytes. char: without "<unk>" a character the vocabulary lacks throws Error with the character
-  // and its line. word: an unknown word is "<unk>".
+  // byte, bpe, gpt2: takes any bytes. char: without "<unk>" a character the vocabulary lacks throws Error with the
+  // character and its line. word: an unknown word is "<unk>".
   std::vector<std::int32_t> encode(std::string_view text) const;
 
-  // decode(encode(x)) == x for byte, char and bpe (lower-cased if the tokenizer lower-cases, "<unk>" for characters not
-  // known). word joins by single spaces where typography wants one (none around a newline, before ",.;:!?)]}%", after
+  // decode(encode(x)) == x for byte, char, bpe and gpt2 (lower-cased if the tokenizer lower-cases, "<unk>" for
+  // characters not known). word joins by single spaces where typography wants one (none around a newline, before
+  // ",.;:!?)]}%", after
   // "([{"); then encode(decode(ids)) == ids for ids that encode() gave. Throws Error for an id outside the vocabulary.
   std::string decode(std::span<const std::int32_t> ids) const;
   // What decode() adds to the text for `id` when `previous` came just before (-1: nothing did). For streamed output.
@@ -41,16 +45,17 @@ class Tokenizer {
 
   const std::string& token(std::int32_t id) const;  // its bytes, or the name of a special token
   // Bytes of text a token stands for; 0 for a special one. Over a whole text they add up to its size exactly for byte,
-  // char and bpe (as long as no character is unknown). For word, spaces come on top: use covered_bytes().
+  // char, bpe and gpt2 (as long as no special token is among them). For word, spaces come on top: use covered_bytes().
   std::int64_t token_bytes(std::int32_t id) const;
   // How much of `text` its first `count` tokens cover, where the space between two tokens belongs to the second. All
   // tokens cover all bytes, so that bits per byte are exact for every kind.
   virtual std::int64_t covered_bytes(std::string_view text, std::span<const std::int32_t> ids, std::size_t count) const;
 
+  bool is_special(std::int32_t id) const;
   std::int32_t special_id(std::string_view special) const;  // -1 if there is none of this name
   std::int32_t unknown_id() const { return special_id("<unk>"); }
   std::int32_t pad_id() const { return special_id("<pad>"); }
-  std::int64_t special_count() const { return special_count_; }
+  std::int64_t special_count() const { return static_cast<std::int64_t>(special_ids_.size()); }
   // What to start generating from when there is no prompt: the newline if it is one token, else the first real token.
   std::int32_t start_id() const;
 
@@ -61,15 +66,17 @@ class Tokenizer {
   static std::unique_ptr<Tokenizer> from_json(const Json& json, const std::string& source);
 
  protected:
-  Tokenizer(std::vector<std::string> tokens, std::int64_t special_count, bool lowercase)
-      : tokens_(std::move(tokens)), special_count_(special_count), lowercase_(lowercase) {}
+  // special_ids: in rising order. The other constructor: the first `special_count` ids.
+  Tokenizer(std::vector<std::string> tokens, std::vector<std::int32_t> special_ids, bool lowercase)
+      : tokens_(std::move(tokens)), special_ids_(std::move(special_ids)), lowercase_(lowercase) {}
+  Tokenizer(std::vector<std::string> tokens, std::int64_t special_count, bool lowercase);
 
   virtual std::vector<std::int32_t> encode_text(std::string_view text) const = 0;
   virtual bool space_between(std::int32_t, std::int32_t) const { return false; }
   virtual void add_to_json(Json& json) const = 0;
 
   std::vector<std::string> tokens_;
-  std::int64_t special_count_;
+  std::vector<std::int32_t> special_ids_;
   bool lowercase_;
 };
 
@@ -81,12 +88,25 @@ class Tokenizer {
 //  bpe   byte pairs: starting from 256 bytes, the most frequent neighbours within a word are joined again and again.
 //        Stops early when no pair occurs twice; vocab_size() is what was reached.
 const std::vector<std::string>& tokenizer_names();
+bool is_tokenizer_name(std::string_view name);
 
-// Builds the vocabulary from `texts`. Throws Error: unknown name, no text at all (char, word), a vocabulary limit below
-// the smallest possible one (named in the message).
+// Builds the vocabulary from `texts`. Any other name than those above is that of a file or folder for
+// load_vocabulary(). Throws Error: no such name or file, no text at all (char, word), a vocabulary limit below the
+// smallest possible one (named in the message).
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::span<const std::string_view> texts,
                                           const TokenizerOptions& options);
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::string_view text,
                                           const TokenizerOptions& options);
+
+// A ready vocabulary: a folder, or a tokenizer.json. In a folder the first of these counts:
+//  tokenizer.json             written by to_json(), or by Hugging Face for byte-level BPE like GPT-2's
+//  vocab.json, merges.txt     GPT-2's tokens with their ids, and its merges, one a line
+//  encoder.json, vocab.bpe    the same under the names OpenAI gave them
+// GPT-2's format gives a tokenizer of the name gpt2. It cuts a text as GPT-2 does (tokenizer_gpt2.h) and has exactly
+// its ids; tokens that no merge makes, such as "<|endoftext|>", are special. Special tokens of options.specials that
+// are missing follow behind the vocabulary; of the other options lowercase and parse_specials count. A file written by
+// to_json() brings its own options and must have all options.specials.
+// Throws Error naming file and line or key: files that are missing, damaged or do not belong together.
+std::unique_ptr<Tokenizer> load_vocabulary(const std::string& path, const TokenizerOptions& options);
 
 }  // namespace flexformer

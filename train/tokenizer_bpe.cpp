@@ -1,6 +1,8 @@
-// Byte pair encoding (Sennrich et al. 2016, on bytes). Pairs never cross the chunks that ChunkScanner cuts (a word with
-// the space before it, a run of digits, of marks, of white space), so counting distinct chunks replaces counting text.
+// Byte pairs found in the user's own text. Pairs never cross the chunks that ChunkScanner cuts (a word with the space
+// before it, a run of digits, of marks, of white space), so counting distinct chunks replaces counting text. These
+// rules are simpler than GPT-2's and part of every stored vocabulary: another cut would give its texts other ids.
 #include <algorithm>
+#include <numeric>
 #include <queue>
 
 #include "tensor/error.h"
@@ -9,12 +11,8 @@
 namespace flexformer {
 namespace {
 
-// Merging a chunk costs the square of its length; a longer run without a space is cut.
+// A longer run without a space is cut: training scans a chunk again for each of its merges.
 constexpr std::size_t max_chunk_bytes = 64;
-
-std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
-  return (static_cast<std::uint64_t>(left) << 32) | static_cast<std::uint32_t>(right);
-}
 
 class ChunkScanner {
  public:
@@ -69,7 +67,7 @@ class BpeTrainer {
   }
 
   // The most frequent pair, the lowest ids among equals; false when none occurs twice.
-  bool best(BpeTokenizer::Merge& merge) {
+  bool best(IdPair& merge) {
     while (!queue_.empty()) {
       const Candidate top = queue_.top();
       const std::int64_t count = pairs_[top.key].count;
@@ -83,7 +81,7 @@ class BpeTrainer {
     return false;
   }
 
-  void apply(const BpeTokenizer::Merge& merge, std::int32_t new_id) {
+  void apply(const IdPair& merge, std::int32_t new_id) {
     std::vector<std::size_t> holders;
     holders.swap(pairs_[pair_key(merge.first, merge.second)].chunks);
     holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
@@ -127,7 +125,7 @@ class BpeTrainer {
     for (std::size_t i = 0; i + 1 < chunk.ids.size(); ++i) pair_at(chunk, i).count += sign * chunk.count;
   }
 
-  static void join(std::vector<std::int32_t>& ids, const BpeTokenizer::Merge& merge, std::int32_t new_id) {
+  static void join(std::vector<std::int32_t>& ids, const IdPair& merge, std::int32_t new_id) {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const bool joins = i + 1 < ids.size() && ids[i] == merge.first && ids[i + 1] == merge.second;
@@ -142,55 +140,36 @@ class BpeTrainer {
   std::priority_queue<Candidate> queue_;
 };
 
-std::vector<std::string> table(std::vector<std::string> tokens, const std::vector<BpeTokenizer::Merge>& merges) {
+std::vector<std::string> table(std::vector<std::string> tokens, const std::vector<IdPair>& merges) {
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   for (const auto& [left, right] : merges)
     tokens.push_back(tokens[static_cast<std::size_t>(left)] + tokens[static_cast<std::size_t>(right)]);
   return tokens;
 }
 
+std::array<std::int32_t, 256> byte_ids(std::int64_t first) {
+  std::array<std::int32_t, 256> ids;
+  std::iota(ids.begin(), ids.end(), static_cast<std::int32_t>(first));
+  return ids;
+}
+
+std::vector<PairMerge> numbered(const std::vector<IdPair>& merges, std::int64_t first_id) {
+  std::vector<PairMerge> numbered;
+  auto id = static_cast<std::int32_t>(first_id);
+  for (const auto& [left, right] : merges) numbered.push_back({left, right, id++});
+  return numbered;
+}
+
 }  // namespace
 
-BpeTokenizer::BpeTokenizer(std::vector<std::string> specials, bool lowercase, std::vector<Merge> merges)
-    : Tokenizer(table(specials, merges), std::ssize(specials), lowercase), merges_(std::move(merges)) {
-  auto id = static_cast<std::int32_t>(special_count_) + 256;
-  for (const auto& [left, right] : merges_) merged_.emplace(pair_key(left, right), id++);
-}
-
-void BpeTokenizer::append_chunk(std::string_view chunk, std::vector<std::int32_t>& ids) const {
-  const std::size_t start = ids.size();
-  for (const char byte : chunk)
-    ids.push_back(static_cast<std::int32_t>(special_count_) + static_cast<unsigned char>(byte));
-  for (;;) {
-    std::size_t best = 0;
-    std::int32_t best_id = INT32_MAX;
-    for (std::size_t i = start; i + 1 < ids.size(); ++i) {
-      const auto found = merged_.find(pair_key(ids[i], ids[i + 1]));
-      if (found == merged_.end() || found->second >= best_id) continue;
-      best = i;
-      best_id = found->second;
-    }
-    if (best_id == INT32_MAX) return;
-    ids[best] = best_id;
-    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(best) + 1);
-  }
-}
+BpeTokenizer::BpeTokenizer(std::vector<std::string> specials, bool lowercase, std::vector<IdPair> merges)
+    : Tokenizer(table(specials, merges), std::ssize(specials), lowercase),
+      merges_(std::move(merges)),
+      cached_merges_(byte_ids(special_count()), numbered(merges_, special_count() + 256)) {}
 
 std::vector<std::int32_t> BpeTokenizer::encode_text(std::string_view text) const {
   std::vector<std::int32_t> ids;
-  std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> seen;  // chunk -> its ids in `ids`
-  ChunkScanner scanner(text);
-  for (std::string_view chunk; scanner.next(chunk);) {
-    const auto [entry, is_new] = seen.try_emplace(chunk);
-    auto& [start, count] = entry->second;
-    if (is_new) {
-      start = ids.size();
-      append_chunk(chunk, ids);
-      count = ids.size() - start;
-    } else {
-      for (std::size_t i = start, end = start + count; i < end; ++i) ids.push_back(ids[i]);
-    }
-  }
+  cached_merges_.append(ChunkScanner(text), ids);
   return ids;
 }
 
@@ -205,8 +184,8 @@ std::unique_ptr<Tokenizer> train_bpe(std::span<const std::string_view> texts, co
     fail("a bpe vocabulary of ", options.vocab, " is too small; give at least ", smallest, " (256 bytes and ",
          options.specials.size(), " special tokens)");
   BpeTrainer trainer(texts, static_cast<std::int32_t>(options.specials.size()));
-  std::vector<BpeTokenizer::Merge> merges;
-  for (BpeTokenizer::Merge merge; smallest + std::ssize(merges) < options.vocab && trainer.best(merge);) {
+  std::vector<IdPair> merges;
+  for (IdPair merge; smallest + std::ssize(merges) < options.vocab && trainer.best(merge);) {
     trainer.apply(merge, static_cast<std::int32_t>(smallest + std::ssize(merges)));
     merges.push_back(merge);
   }

@@ -1,4 +1,5 @@
-// The kinds of tokenizer, for the factory alone. Each is built from its vocabulary; train_*() finds that vocabulary.
+// The kinds of tokenizer that are made from texts, for the factory alone. Each is built from its vocabulary; train_*()
+// finds that vocabulary.
 #pragma once
 #include <array>
 #include <string>
@@ -8,6 +9,8 @@
 #include <vector>
 
 #include "train/tokenizer.h"
+#include "train/tokenizer_gpt2.h"
+#include "train/tokenizer_merges.h"
 #include "train/utf8.h"
 
 namespace flexformer {
@@ -63,9 +66,8 @@ class WordTokenizer final : public Tokenizer {
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  using Merge = std::pair<std::int32_t, std::int32_t>;  // the two ids that become the next new token
-
-  BpeTokenizer(std::vector<std::string> specials, bool lowercase, std::vector<Merge> merges);
+  // The ids: specials, bytes, then what each merge makes of two earlier ones.
+  BpeTokenizer(std::vector<std::string> specials, bool lowercase, std::vector<IdPair> merges);
   std::string name() const override { return "bpe"; }
 
  protected:
@@ -73,10 +75,8 @@ class BpeTokenizer final : public Tokenizer {
   void add_to_json(Json& json) const override;
 
  private:
-  void append_chunk(std::string_view chunk, std::vector<std::int32_t>& ids) const;
-
-  std::vector<Merge> merges_;
-  std::unordered_map<std::uint64_t, std::int32_t> merged_;  // pair_key() -> new id; a lower id was merged earlier
+  std::vector<IdPair> merges_;
+  CachedMerges cached_merges_;
 };
 
 // The specials with "<unk>" in front where they lack it.

@@ -71,7 +71,7 @@ WordTokenizer::WordTokenizer(std::vector<std::string> tokens, std::int64_t speci
     : Tokenizer(std::move(tokens), special_count, lowercase),
       keep_newlines_(keep_newlines),
       split_punctuation_(split_punctuation) {
-  for (auto id = static_cast<std::int32_t>(special_count_); id < vocab_size(); ++id) ids_.emplace(token(id), id);
+  for (auto id = static_cast<std::int32_t>(special_count); id < vocab_size(); ++id) ids_.emplace(token(id), id);
 }
 
 std::vector<std::int32_t> WordTokenizer::encode_text(std::string_view text) const {
@@ -108,7 +108,7 @@ void WordTokenizer::add_to_json(Json& json) const {
   json["keep_newlines"] = keep_newlines_;
   json["split_punctuation"] = split_punctuation_;
   json["tokens"] = Json::array();
-  for (const std::string& token : std::span(tokens_).subspan(static_cast<std::size_t>(special_count_)))
+  for (const std::string& token : std::span(tokens_).subspan(special_ids_.size()))
     json["tokens"].push_back(json_bytes(token));
 }
 

@@ -6,6 +6,7 @@
 #include "train/model_options.h"
 #include "train/program.h"
 #include "train/report.h"
+#include "train/tokenizer_options.h"
 #include "train/utf8.h"
 
 namespace flexformer {
@@ -102,6 +103,7 @@ int train(Options& options) {
     device = use_machine_options(options);  // as stored
   } else {
     settle_model_options(options, false);
+    settle_tokenizer_options(options);
     if (!options.text("init").empty()) initial = RunFolder::for_use(options.text("init"), "train_classifier");
   }
   std::unique_ptr<Tokenizer> tokenizer;
@@ -111,7 +113,7 @@ int train(Options& options) {
     labels = load_labels(initial.value_or(folder));
   }
   const ClassifierData data = load_classifier_data(options, std::move(tokenizer), std::move(labels));
-  options.set("data.tokenizer", data.tokenizer->name());
+  record_tokenizer(options, *data.tokenizer);
   if (!resumed) settle_epochs(options, Index(data.train_texts.rows.size()), data.embedded);
   TrainingOptions{options};
   Random random(std::uint64_t(options.integer("seed")));

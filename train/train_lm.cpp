@@ -8,6 +8,7 @@
 #include "train/program.h"
 #include "train/report.h"
 #include "train/story_grammar.h"
+#include "train/tokenizer_options.h"
 
 namespace flexformer {
 namespace {
@@ -82,13 +83,14 @@ int train(Options& options) {
   } else {
     settle_story_options(options);
     settle_model_options(options, true);
+    settle_tokenizer_options(options);
   }
   TrainingOptions{options};          // refuses what does not fit together before any work is done
   std::optional<RunFolder> initial;  // whose weights to start from: they only make sense with its tokenizer
   if (!resumed && !options.text("init").empty()) initial = RunFolder::for_use(options.text("init"), "train_lm");
   const bool has_tokenizer = resumed || initial;
   LanguageData data = load_language_data(options, has_tokenizer ? load_tokenizer(initial.value_or(folder)) : nullptr);
-  options.set("data.tokenizer", data.tokenizer->name());
+  record_tokenizer(options, *data.tokenizer);
   check_block(data.text, options.integer("train.block"));
   const auto seed = std::uint64_t(options.integer("seed"));
   Random random(seed);
