@@ -68,7 +68,7 @@ Ids gpt2_ids(const Json& vocabulary, const Ids& reduced) {
 std::string pieces(std::string_view text) {
   std::string joined;
   Gpt2Scanner scanner(text);
-  for (std::string_view piece; scanner.next(piece);) joined += (joined.empty() ? "" : "|") + printable(piece);
+  for (std::string_view piece; scanner.next(piece);) joined.append(joined.empty() ? "" : "|").append(printable(piece));
   return joined;
 }
 
