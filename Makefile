@@ -301,13 +301,16 @@ $(call objects,$(test_cases)): | $(BUILD)/has_doctest
 
 # Programs replace the shell (exec), so that Ctrl-C reaches them alone and they can save; nothing they write is a target
 # that make would delete.
-.PHONY: all test train-lm train-text generate predict compare golden bench bench-peers gpu-check data-shakespeare help \
-  clean format
+.PHONY: all test unit train-lm train-text generate predict compare golden bench bench-peers gpu-check data-shakespeare \
+  help clean format
 
 all: $(programs) ## builds all programs into build/release (the default)
 
 test: $(programs) $(tests) $(example_programs) ## builds and runs all tests; ends with "N passed, M failed"
 	@BUILD=$(BUILD) SAN=$(SAN) CXX='$(CXX)' exec bash tests/run_all.sh $(ARGS)
+
+unit: $(tests) ## builds and runs the unit tests alone, without the programs and the shell tests
+	@BUILD=$(BUILD) SAN=$(SAN) UNIT=1 exec bash tests/run_all.sh $(ARGS)
 
 train-lm: $(BUILD)/train_lm ## trains a language model, by default on the embedded corpus for about 90 s
 	@exec $(BUILD)/train_lm $(ARGS)

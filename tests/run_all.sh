@@ -2,7 +2,8 @@
 # Runs everything that `make test` has built and adds it up: the doctest program, the shell tests, the golden files and
 # the examples of the documentation. The last line is "N passed, M failed" (", K skipped" where there are any) and the
 # exit status says the same. A part that crashes, or that ends without having tested anything, counts as a failure.
-#   usage: BUILD=build/release bash tests/run_all.sh [options for the doctest program]
+#   usage: BUILD=build/release [UNIT=1] bash tests/run_all.sh [options for the doctest program]
+# UNIT=1 runs the doctest program alone.
 set -u
 BUILD=${BUILD:-build/release}
 # Shell tests may run make themselves, which is no part of the make that runs this.
@@ -92,12 +93,14 @@ run_example() {
 
 shopt -s nullglob
 if [ -x "$BUILD/tests" ]; then run_doctest "$@"; else fail "there is no $BUILD/tests"; fi
-for script in tests/test_*.sh; do run_script "$script"; done
-if [ -x "$BUILD/golden" ] && [ -d tests/golden ]; then run_golden; fi
-examples=(docs/example*.cpp)
-if [ ${#examples[@]} -gt 0 ]; then
-  heading "examples of the documentation"
-  for example in "${examples[@]}"; do run_example "$example"; done
+if [ -z "${UNIT:-}" ]; then
+  for script in tests/test_*.sh; do run_script "$script"; done
+  if [ -x "$BUILD/golden" ] && [ -d tests/golden ]; then run_golden; fi
+  examples=(docs/example*.cpp)
+  if [ ${#examples[@]} -gt 0 ]; then
+    heading "examples of the documentation"
+    for example in "${examples[@]}"; do run_example "$example"; done
+  fi
 fi
 
 echo
