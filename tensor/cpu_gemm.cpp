@@ -156,6 +156,12 @@ Gemm rounded(const Gemm& g, const float* a, const float* b, float* scratch) {
   return h;
 }
 
+#if defined(__AVX512BF16__)
+constexpr bool kHasPairs = true;
+#else
+constexpr bool kHasPairs = false;
+#endif
+
 void large_product(const Gemm& g, float* c, const float* a, const float* b) {
   if (!g.bf16) return Large<Floats>(g, c, a, b, KC).run();
 #if defined(__AVX512BF16__)
@@ -201,7 +207,10 @@ void run(const Gemm& g) {
             g.b + outer * g.b_batch[0] + inner * g.b_batch[1]);
   };
   const Index work = g.M * g.N * std::max<Index>(1, g.K);
-  const bool large = g.K > 0 && work >= 64 * 64 * 64 && (batches == 1 || (work >= 256 * 256 * 256 && g.N > 4 * kLanes));
+  // One product is worth packing from some size on. Many of them keep all threads busy as small ones, which is better
+  // for narrow c; but pairs must be packed.
+  const bool pays = batches == 1 || (work >= 256 * 256 * 256 && g.N > 4 * kLanes) || (g.bf16 && kHasPairs);
+  const bool large = g.K > 0 && work >= 64 * 64 * 64 && pays;
   if (large) {
     for (Index i = 0; i < batches; ++i)
       with_batch(i, [&](float* c, const float* a, const float* b) { large_product(g, c, a, b); });
