@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tests/temporary_folder.h"
+#include "train/classification_task.h"
 #include "train/classifier_run.h"
 #include "train/files.h"
 #include "train/language_run.h"
@@ -161,10 +162,9 @@ struct SmallClassifierRun : SmallRun {
                  Arguments{"--data.min_count=1", "--data.max_length=16", "--data.train=" + table_file} + arguments),
         data(load_classifier_data(options, nullptr, {})) {
     Random random(std::uint64_t(options.integer("seed")));
-    model = std::make_unique<Classifier>(classifier_options(options, data.tokenizer->vocab_size(), data.labels->size()),
-                                         random);
-    task = std::make_unique<ClassificationTask>(*model, data.train_texts, data.valid_texts, *data.labels,
-                                                classification_options(options));
+    model = std::make_unique<Classifier>(
+        classifier_options(options, data.tokenizer->vocab_size(), data.labels->outputs()), random);
+    task = make_text_task(*model, data.train_texts, data.valid_texts, *data.labels, options);
     watched = std::make_unique<WatchedTask>(*task);
     if (!folder.has_checkpoint()) {
       write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
@@ -177,7 +177,7 @@ struct SmallClassifierRun : SmallRun {
 
   ClassifierData data;
   std::unique_ptr<Classifier> model;
-  std::unique_ptr<ClassificationTask> task;
+  std::unique_ptr<TextTask> task;
 };
 
 // A text with something to learn: words of a small vocabulary in a random order.

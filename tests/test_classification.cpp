@@ -191,8 +191,8 @@ TEST_CASE("texts are cut after exactly max_length tokens, and those that were ar
         {"--data.valid=" + valid, first ? "--model.pool=cls" : "--model.pool=mean", "--train.steps=2"});
     const std::vector<EncodedText>& rows = run.data.train_texts.rows;
     CHECK(run.data.train_texts.truncated == (first ? 3 : 2));  // <cls> takes a place
-    CHECK(contains(said_of(run.data),
-                   text("longest 16; ", first ? 3 : 2, " longer ones lost their end (data.max_length)")));
+    CHECK(contains(said_of(run.data), text("tokens: median 17, 95 % have at most 5000, longest 5000; ",
+                                           first ? "3 rows (75.0" : "2 rows (50.0", " %) cut to data.max_length=16")));
     CHECK(rows[0].ids.size() == (first ? 16 : 15));
     for (int i : {1, 2, 3}) CHECK(rows[std::size_t(i)].ids.size() == 16);
     CHECK(rows[2].ids == rows[3].ids);  // the same beginning
@@ -242,4 +242,141 @@ TEST_CASE("a run does not go on with other labels, and a label never trained is 
   CHECK_THROWS_WITH_AS(load_labelled(run.options, home.file("new.tsv", "label\ttext\nsideways\trise\n"),
                                      *run.data.tokenizer, *run.data.labels),
                        doctest::Contains("sideways"), Error);
+}
+
+namespace {
+
+// Scores between 0 and 5 with one decimal: how many of a text's eight words are "up", in a random order.
+std::string scored_table(Index rows, std::uint64_t seed) {
+  Random random(seed);
+  std::string out = "score\tsentence1\tsentence2\n";
+  for (Index i = 0; i < rows; ++i) {
+    Index ups = 0;
+    std::string words;
+    for (int word = 0; word < 8; ++word) {
+      const bool up = random.below(2);
+      ups += up;
+      words += up ? "up " : "down ";
+    }
+    out += text(fixed(double(ups) * 0.6, 1), "\t", words, "\tnothing\n");
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("scores are learned as numbers: one output, squared error, correlations in the summary") {
+  const TemporaryFolder home;
+  const std::string valid = home.file("valid.tsv", scored_table(40, 2));
+  SmallClassifierRun run(home.path() / "run", home.file("train.tsv", scored_table(200, 1)),
+                         {"--data.valid=" + valid, "--train.batch=16", "--train.steps=150", "--train.lr=0.005",
+                          "--train.warmup=5", "--train.eval_every=50", "--model.dropout=0"});
+  CHECK(run.options.text("data.task") == "regression");
+  CHECK(run.options.text("data.text2") == "sentence2");
+  CHECK(run.model->options().classes == 1);
+  CHECK(contains(said_of(run.data), "labels: numbers, mean 2."));
+  REQUIRE(run.train() == 0);
+  CHECK(run.summary.at("valid_pearson").get<double>() > 0.999);
+  CHECK(run.summary.at("valid_spearman").get<double>() > 0.9);
+  CHECK(run.summary.at("valid_loss").get<double>() < 0.01);
+  const double deviation = run.data.labels->deviation();
+  CHECK(run.summary.at("valid_mse").get<double>() ==
+        doctest::Approx(run.summary.at("valid_loss").get<double>() * deviation * deviation));
+  CHECK_FALSE(run.summary.contains("valid_accuracy"));
+  CHECK(run.column("valid_pearson").size() == 4);  // at the start and at steps 50, 100 and 150
+  const SavedClassifier saved(run.folder);
+  CHECK(saved.labels == *run.data.labels);
+  const EncodedTexts again = load_labelled(saved.options, valid, *saved.tokenizer, saved.labels);
+  const Figures figures = make_text_task(*saved.model, again, again, saved.labels, saved.options)->figures(again);
+  CHECK(figures.loss == doctest::Approx(run.summary.at("best_valid_loss").get<double>()).epsilon(1e-6));
+  CHECK(contains(figures.words, "Pearson 1.0"));
+}
+
+TEST_CASE("the loss of a regression is the squared error in units of the deviation") {
+  const TemporaryFolder home;
+  SmallClassifierRun run(home.path() / "run", home.file("train.tsv", scored_table(5, 3)), {"--train.batch=5"});
+  REQUIRE(run.data.train_texts.rows.size() == 4);  // a tenth, but at least one row, is for validation
+  CHECK(run.task->begin_step(0) == 4);
+  const std::vector<Index> rows = {0, 1, 2, 3};
+  const std::vector<float> outputs = classify(*run.model, run.data.train_texts, rows, {}).value().to_vector();
+  double sum = 0;
+  for (Index row : rows) {
+    const double y = parse_json(*run.data.train->rows[std::size_t(row)].label, "label").get<double>();
+    const double error =
+        double(outputs[std::size_t(row)]) - (y - run.data.labels->mean()) / run.data.labels->deviation();
+    sum += error * error;
+  }
+  CHECK(run.task->loss_sum(0, {}).value().item() == doctest::Approx(sum).epsilon(1e-5));
+}
+
+TEST_CASE("the kind of labels can be chosen, and a wrong choice is refused") {
+  const TemporaryFolder home;
+  const std::string scores = home.file("scores.tsv", scored_table(40, 1)),
+                    words = home.file("words.tsv", small_table());
+  CHECK_FALSE(
+      SmallClassifierRun(home.path() / "a", scores, {"--data.task=classification"}).data.labels->is_regression());
+  CHECK_THROWS_WITH_AS(SmallClassifierRun(home.path() / "b", words, {"--data.task=regression"}),
+                       doctest::Contains("is not a number; for classes give"), Error);
+  CHECK_THROWS_WITH_AS(SmallClassifierRun(home.path() / "c", scores, {"--train.class_weights=balanced"}),
+                       doctest::Contains("train.class_weights=balanced needs classes"), Error);
+  SmallClassifierRun numbers(home.path() / "d", scores), classes(home.path() / "e", words);
+  CHECK_THROWS_WITH_AS(
+      load_classifier_data(classes.options, nullptr, numbers.data.labels),
+      doctest::Contains("data.task=classification, but the model to start from was trained for regression"), Error);
+}
+
+TEST_CASE("balanced class weights make each class count alike, with mean 1 over the training rows") {
+  Random random(1);
+  const Classifier model(small_classifier("softmax"), random);
+  EncodedTexts texts = random_rows(12);
+  for (Index i = 0; i < 12; ++i) texts.rows[std::size_t(i)].label = i < 9 ? 0 : 1;  // class 2 has no row
+  for (float smoothing : {0.0f, 0.1f}) {
+    double wanted = 0;
+    for (Index row = 0; row < 12; ++row) {
+      const std::int32_t label = texts.rows[std::size_t(row)].label;
+      const double weight = label == 0 ? 12.0 / (2 * 9) : 12.0 / (2 * 3);
+      wanted +=
+          weight * double(cross_entropy(classify(model, texts, std::span(&row, 1), {}),
+                                        Tensor::from_ints({1}, std::span(&label, 1)), {.label_smoothing = smoothing})
+                              .value()
+                              .item());
+    }
+    ClassificationTask task(model, texts, texts, kThree, {.batch = 12, .label_smoothing = smoothing, .balanced = true});
+    CHECK(task.begin_step(0) == 12);
+    CHECK(task.loss_sum(0, {}).value().item() == doctest::Approx(wanted).epsilon(1e-5));
+    ClassificationTask plain(model, texts, texts, kThree, {.batch = 12, .label_smoothing = smoothing});
+    CHECK(plain.evaluate().loss == task.evaluate().loss);  // validation is not weighted
+  }
+}
+
+TEST_CASE("a pair of texts that the header names is read as a pair") {
+  const TemporaryFolder home;
+  std::string table = "sentence1\tsentence2\tlabel\n";
+  for (int i = 0; i < 20; ++i) table += text("same\t", i % 2 ? "same" : "other", "\t", i % 2 ? "yes" : "no", "\n");
+  const std::string file = home.file("pairs.tsv", table);
+  SmallClassifierRun joined(home.path() / "joined", file);
+  CHECK(joined.data.train_texts.rows[0].ids.size() == 3);  // same <sep> other
+  CHECK(joined.data.train_texts.rows[0].ids[1] == joined.data.tokenizer->special_id("<sep>"));
+  SmallClassifierRun apart(home.path() / "apart", file,
+                           {"--model.pair=two_tower", "--train.steps=60", "--train.lr=0.01", "--train.eval_every=0"});
+  CHECK(apart.data.train_texts.rows[0].ids2.size() == 1);
+  REQUIRE(apart.train() == 0);
+  CHECK(apart.summary.at("valid_accuracy") == 1.0);
+}
+
+TEST_CASE("before training the data is described: lengths, shares of classes, rows met twice") {
+  const TemporaryFolder home;
+  const std::string train = home.file("train.tsv", "label\ttext\na\tone\na\tone two\na\tone two three\nb\tx\n");
+  const std::string valid = home.file("valid.tsv", "label\ttext\na\tone\nb\tx\nb\ty\nb\t\n");
+  SmallClassifierRun run(home.path() / "run", train, {"--data.valid=" + valid, "--data.test=" + valid});
+  const std::string said = said_of(run.data);
+  CAPTURE(said);
+  CHECK(contains(said, "training: 4 rows; tokens: median 2, 95 % have at most 3, longest 3 (tsv, 4 rows; line 1"));
+  CHECK(contains(said, "validation: 4 rows; tokens: median 1, 95 % have at most 1, longest 1; 1 empty texts stand as"));
+  CHECK(contains(said,
+                 "classes: 2; share of training / validation / test rows: a 75.0 / 25.0 / 25.0 %; b 25.0 / "
+                 "75.0 / 75.0 %"));
+  CHECK(contains(said,
+                 "warning: 2 validation rows (50.0 %) and 2 test rows (50.0 %) have the same text as a training "
+                 "row"));
 }

@@ -198,6 +198,23 @@ ok "a label never trained is an error with its line" \
   "printf 'label\ttext\nsideways\trise\n' >new.tsv && run 1 train_classifier --eval --out=cls --data.valid=new.tsv &&
    complained 'new.tsv:2.*sideways'"
 
+{
+  printf 'sentence1\tsentence2\tscore\n'
+  for i in 0 1 2 3 4 5 6 7 8 9; do printf 'rise rise\trise\t4.%s\nfall fall\trise\t0.%s\n' $i $i; done
+} >scores.tsv
+ok "labels that are numbers make a regression" \
+  "run 0 train_classifier \"\${cls[@]}\" --data.train=scores.tsv --data.test=scores.tsv --train.epochs=20 --train.lr=0.01 \
+     --out=scores && said 'Pearson' && grep -q '\"test_spearman\"' scores/summary.json && whole scores/report.html"
+ok "predict prints the number of a pair" \
+  "printf 'rise rise\trise\n' >pair.txt && run 0 predict --run=scores --file=pair.txt && grep -Eq '^[345]\.' out"
+mkdir -p texts/pos texts/neg
+for i in 1 2 3 4; do
+  echo "good $i" >"texts/pos/$i.txt"
+  echo "bad $i" >"texts/neg/$i.txt"
+done
+ok "a folder of texts for each class trains" \
+  "run 0 train_classifier \"\${cls[@]}\" --data.train=texts --out=of-texts && said 'folder, '"
+
 # ---- Signals ---------------------------------------------------------------------------------------------------------
 long=(--train.steps=600 --train.eval_every=140 --model.dropout=0.1 --train.warmup=200)
 run 0 train_lm "${lm[@]}" "${long[@]}" --out=unbroken

@@ -1,6 +1,8 @@
 // Tables: what users put into files, read exactly or refused with the line.
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "temporary_folder.h"
 #include "tensor/error.h"
 #include "train/table.h"
@@ -117,11 +119,11 @@ TEST_CASE("the header can be forced on and off") {
 }
 
 TEST_CASE("columns are found by name or number, and a wrong one lists what there is") {
-  const char* cola = "gj04\t1\t\tThe sailors rode.\ngj04\t0\t*\tThe sailors rides.\n";
+  const char* cola = "gj04\t1\tok\tThe sailors rode.\ngj04\t0\t*\tThe sailors rides.\n";
   CHECK(shown(tsv(cola, {.text = "4", .label = "2"})) == Rows{"1: The sailors rode.", "0: The sailors rides."});
   CHECK_THROWS_WITH_AS(tsv(cola),
                        Contains("which column is the text? Give its name or number, --data.text=N; the columns are 1 "
-                                "'gj04', 2 '1', 3 '', 4 'The sailors rode.' in line 1"),
+                                "'gj04', 2 '1', 3 'ok', 4 'The sailors rode.' in line 1"),
                        Error);
   CHECK_THROWS_WITH_AS(tsv(cola, {.text = "4"}), Contains("which column is the label?"), Error);
   CHECK_THROWS_WITH_AS(tsv(cola, {.text = "5", .label = "2"}), Contains("there is no column '5' for --data.text"),
@@ -141,6 +143,51 @@ TEST_CASE("pairs of texts are found by their names or numbers") {
   CHECK(shown(tsv(rte, {.text = "sentence2"})) == Rows{"entailment: It is wet."});
   CHECK(shown(tsv("yes\ta\tb\nno\tc\td\n", {.text = "2", .text2 = "3", .label = "1"})) ==
         Rows{"yes: a + b", "no: c + d"});
+}
+
+TEST_CASE("the columns of GLUE's tables are found without being named") {
+  const auto columns = [](const std::string& bytes) {
+    const Table table = tsv(bytes);
+    return std::vector<int>{table.text_column, table.text2_column, table.label_column};
+  };
+  using Columns = std::vector<int>;
+  CHECK(columns("sentence\tlabel\nfine film \t1\n") == Columns{1, 0, 2});
+  CHECK(columns("gj04\t1\t\tThe ship sank.\ns_97\t0\t ?*\tShip the sank.\nx\t1\t \tHe ran.\n") == Columns{4, 0, 2});
+  CHECK(columns("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tHe said.\tSaid he.\n") == Columns{4, 5, 1});
+  CHECK(columns("index\tquestion\tsentence\tlabel\n0\tWhy?\tSo.\tentailment\n") == Columns{2, 3, 4});
+  CHECK(columns("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\tWhy?\tHow?\t0\n") == Columns{4, 5, 6});
+  CHECK(columns("index\tpromptID\tpairID\tgenre\tsentence1_parse\tsentence2_parse\tsentence1\tsentence2\tlabel1\t"
+                "gold_label\n0\t1\t1n\tfiction\t(a)\t(b)\ta\tb\tneutral\tneutral\n") == Columns{7, 8, 10});
+  CHECK(columns("index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
+                "0\tnews\tf\t2012\t1\tnone\tnone\ta\tb\t5.000\n") == Columns{8, 9, 10});
+}
+
+TEST_CASE("ragged rows are skipped and counted where that is asked for") {
+  const Table table = tsv("label\ttext\na\tfirst\nb\nc\td\te\nb\tlast\n", {.skip_ragged = true});
+  CHECK(shown(table) == Rows{"a: first", "b: last"});
+  CHECK(table.description().ends_with("rows skipped for their number of fields: 2 (the first in line 3)"));
+  CHECK_THROWS_WITH_AS(tsv("label\ttext\na\n"), Contains("or leave such rows out: --data.ragged=skip"), Error);
+}
+
+TEST_CASE("labels that are numbers have a mean and a deviation; one that is none is named with its line") {
+  const Table scores = tsv("score\ttext\n1.5\ta\n 2.5 \tb\n-1\tc\n");
+  const LabelMap labels = LabelMap::of_numbers(scores);
+  CHECK(labels.is_regression());
+  CHECK(labels.outputs() == 1);
+  CHECK(labels.mean() == doctest::Approx(1.0));
+  CHECK(labels.deviation() == doctest::Approx(std::sqrt((0.25 + 2.25 + 4) / 3)));
+  CHECK(label_numbers(scores) == std::vector<double>{1.5, 2.5, -1});
+  CHECK(LabelMap::from_json(parse_json(dump_json(labels.to_json()), "x"), "x") == labels);
+  CHECK(has_fractional_labels(scores));
+  CHECK_FALSE(has_fractional_labels(tsv("label\ttext\n1.0\ta\n2\tb\n")));
+  CHECK_FALSE(has_fractional_labels(tsv("label\ttext\n1.5\ta\nhigh\tb\n")));
+  CHECK_THROWS_WITH_AS(
+      label_numbers(tsv("score\ttext\n1.5\ta\nnan\tb\n")),
+      Contains("t.tsv:3: the label 'nan' is not a number; for classes give --data.task=classification"), Error);
+  CHECK_THROWS_WITH_AS(LabelMap::of_numbers(tsv("score\ttext\n2.5\ta\n2.5\tb\n")),
+                       Contains("t.tsv: the labels' variance is 0; is data.label the right column?"), Error);
+  CHECK_THROWS_WITH_AS(LabelMap::from_json(Json{{"mean", 1.0}, {"deviation", 0.0}}, "labels.json"),
+                       Contains("labels.json: mean 1 and deviation 0 cannot be"), Error);
 }
 
 TEST_CASE("of two columns without header the label is the one with fewer distinct values, then bytes") {

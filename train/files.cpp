@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tensor/error.h"
+#include "train/inflate.h"
 #include "train/utf8.h"
 
 namespace flexformer {
@@ -65,12 +66,21 @@ std::string read_file(const std::filesystem::path& path) {
 }
 
 std::string read_text_file(const std::filesystem::path& path) {
-  std::string bytes = read_file(path);
+  return without_byte_order_mark(read_file(path), path.string());
+}
+
+std::string without_byte_order_mark(std::string bytes, const std::string& source) {
   if (bytes.starts_with("\xEF\xBB\xBF")) bytes.erase(0, 3);
   const bool utf16_mark = bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF");
   if (utf16_mark && bytes.substr(0, 64).find('\0') != std::string::npos)
-    fail(shown(path), " is UTF-16; convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW");
+    fail(quote(source, 400), " is UTF-16; convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW");
   return bytes;
+}
+
+std::string read_unpacked(const std::filesystem::path& path) {
+  constexpr std::size_t most = std::size_t{1} << 36;
+  std::string bytes = read_file(path);
+  return looks_gzipped(bytes) ? gunzip(bytes, most, path.string()) : bytes;
 }
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {

@@ -13,6 +13,10 @@ std::string read_file(const std::filesystem::path& path);
 
 // read_file() for text: drops a UTF-8 byte order mark; throws Error for UTF-16. Bytes that are not UTF-8 are kept.
 std::string read_text_file(const std::filesystem::path& path);
+std::string without_byte_order_mark(std::string bytes, const std::string& source);  // the same for a file's bytes
+
+// read_file(), unpacked if it is gzip data.
+std::string read_unpacked(const std::filesystem::path& path);
 
 // A file in the making. Without commit() nothing appears under its name and the temporary is removed.
 // Every failure (no such folder, read-only, disk full) throws Error with the path and the system's reason.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <set>
 #include <unordered_set>
 
@@ -18,14 +19,19 @@ namespace {
 using Names = std::span<const std::string_view>;
 
 // In order of preference where a header has several.
-constexpr std::array<std::string_view, 10> label_names{"label",     "labels",     "class",  "category", "target",
-                                                       "sentiment", "gold_label", "rating", "topic",    "intent"};
-constexpr std::array<std::string_view, 15> text_names{"text",     "sentence", "sentence1", "text1",  "question1",
-                                                      "premise",  "review",   "content",   "source", "question",
-                                                      "document", "body",     "comment",   "tweet",  "title"};
+constexpr std::array<std::string_view, 13> label_names{"label",        "labels",     "class",  "category", "target",
+                                                       "sentiment",    "gold_label", "rating", "topic",    "intent",
+                                                       "is_duplicate", "quality",    "score"};
+constexpr std::array<std::string_view, 16> text_names{
+    "text",   "sentence", "sentence1", "text1", "question1", "premise", "review", "content",
+    "source", "question", "document",  "body",  "comment",   "tweet",   "title",  "#1 string"};
 constexpr std::array<std::string_view, 6> id_names{"id", "index", "idx", "guid", "row", "pairid"};
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> pair_names{
-    {{"sentence1", "sentence2"}, {"text1", "text2"}, {"question1", "question2"}, {"premise", "hypothesis"}}};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> pair_names{{{"sentence1", "sentence2"},
+                                                                                   {"text1", "text2"},
+                                                                                   {"question1", "question2"},
+                                                                                   {"premise", "hypothesis"},
+                                                                                   {"question", "sentence"},
+                                                                                   {"#1 string", "#2 string"}}};
 
 std::string normal_name(std::string_view field) { return lowercase(trim(field)); }
 
@@ -33,12 +39,20 @@ bool is_among(std::string_view field, Names names) {
   return std::ranges::find(names, normal_name(field)) != names.end();
 }
 
-std::optional<std::int64_t> whole_number(std::string_view field) {
+// All of `field` as a number, without the blanks around it.
+template <class Number> std::optional<Number> number_in(std::string_view field) {
   field = trim(field);
-  std::int64_t value = 0;
+  Number value = 0;
   const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
   if (error != std::errc{} || end != field.data() + field.size()) return {};
   return value;
+}
+
+std::optional<std::int64_t> whole_number(std::string_view field) { return number_in<std::int64_t>(field); }
+
+std::optional<double> finite_number(std::string_view field) {
+  const std::optional<double> value = number_in<double>(field);
+  return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
 struct Decision {
@@ -100,6 +114,7 @@ class ColumnFinder {
     if (!label_column && look_for_label) label_column = usual(label_names, {text_column, text2_column});
     if (count_ == 1 && !text_column) text_column = 1;
     if (count_ == 2 && !text2_column) fill_in_second(text_column, label_column, look_for_label);
+    if (!text_column && !label_column && look_for_label && looks_like_cola()) text_column = 4, label_column = 2;
     if (!text_column) fail_to_find("text", "data.text");
     if (!label_column && options_.need_label) fail_to_find("label", "data.label");
     if (text_column == label_column || text_column == text2_column || (text2_column && text2_column == label_column))
@@ -132,6 +147,14 @@ class ColumnFinder {
     if (!text_column && label_column) text_column = 3 - label_column;
     const int other = 3 - text_column;
     if (text_column && !label_column && look_for_label && !is_id(other)) label_column = other;
+  }
+
+  bool looks_like_cola() const {
+    return table_.columns.empty() && count_ == 4 && std::ranges::all_of(records_, [](const Record& record) {
+             const std::string& label = record.fields[1];
+             const std::string_view mark = trim(record.fields[2]);
+             return (label == "0" || label == "1") && mark.find_first_not_of("*?#") == std::string_view::npos;
+           });
   }
 
   int label_by_content() const {
@@ -175,7 +198,7 @@ Row make_row(Record& record, const Table& table) {
   const auto field = [&](int column) -> std::string& { return record.fields[static_cast<std::size_t>(column) - 1]; };
   if (table.label_column) {
     row.label = std::string(trim(field(table.label_column)));
-    if (row.label->empty()) fail(table.source, ":", record.line, ": the label is empty");
+    if (row.label->empty()) fail(table.place(row), ": the label is empty");
   }
   row.text = std::move(field(table.text_column));
   if (table.text2_column) row.text2 = std::move(field(table.text2_column));
@@ -184,6 +207,10 @@ Row make_row(Record& record, const Table& table) {
 
 }  // namespace
 
+bool is_picture_format(std::string_view format) {
+  return format == "idx" || format == "cifar10" || format == "pathfinder";
+}
+
 Table read_table(const std::filesystem::path& path, const TableOptions& options) {
   return parse_table(read_text_file(path), path.string(), options);
 }
@@ -191,11 +218,14 @@ Table read_table(const std::filesystem::path& path, const TableOptions& options)
 Table parse_table(std::string_view bytes, const std::string& source, const TableOptions& options) {
   if (options.header != "auto" && options.header != "true" && options.header != "false")
     fail("data.header = ", quote(options.header), " is not allowed; it takes auto, true or false");
-  Records records = read_records(bytes, source, options.format);
+  Records records = read_records(bytes, source, options.format, options.skip_ragged);
   Table table;
   table.source = source;
   table.format = records.format;
   table.empty_lines = records.empty_lines;
+  if (records.skipped)
+    table.notes.push_back(text("rows skipped for their number of fields: ", records.skipped, " (the first in line ",
+                               records.first_skipped, ")"));
   const Decision decision = decide_header(records, options);
   table.header_reason = decision.reason;
   if (decision.header) {
@@ -220,16 +250,25 @@ Table parse_table(std::string_view bytes, const std::string& source, const Table
   return table;
 }
 
+std::string Table::place(const Row& row) const {
+  if (format == "folder") return source + "/" + row.label.value_or("");
+  if (is_picture_format(format)) return text(source, ", picture ", row.line);
+  return text(source, ":", row.line);
+}
+
 std::string Table::description() const {
   const auto column = [&](const char* what, int number) {
     if (number == 0) return std::string();
     const std::string named = columns.empty() ? "" : text(" ", quote(columns[static_cast<std::size_t>(number) - 1]));
     return text("; ", what, ": column ", number, named);
   };
-  std::string result = text(format, ", ", rows.size(), rows.size() == 1 ? " row; " : " rows; ", header_reason);
-  result += column("text", text_column) + column("second text", text2_column) + column("label", label_column);
+  std::string result = text(format, ", ", rows.size(), rows.size() == 1 ? " row" : " rows");
+  if (!header_reason.empty())
+    result += "; " + header_reason + column("text", text_column) + column("second text", text2_column) +
+              column("label", label_column);
   if (empty_lines > 0) result += text("; empty lines skipped: ", empty_lines);
   if (empty_texts > 0) result += text("; empty texts kept: ", empty_texts);
+  for (const std::string& note : notes) result += "; " + note;
   return result;
 }
 
@@ -248,6 +287,16 @@ LabelMap LabelMap::of(const Table& table) {
   return LabelMap(std::move(labels));
 }
 
+LabelMap LabelMap::of_numbers(const Table& table) {
+  const std::vector<double> numbers = label_numbers(table);
+  double mean = 0, variance = 0;
+  for (double y : numbers) mean += y / double(numbers.size());
+  for (double y : numbers) variance += (y - mean) * (y - mean) / double(numbers.size());
+  if (!(variance > 0) || !std::isfinite(variance))
+    fail(table.source, ": the labels' variance is ", variance, "; is data.label the right column?");
+  return LabelMap(mean, std::sqrt(variance));
+}
+
 std::int32_t LabelMap::id(std::string_view label) const {
   const auto found = std::ranges::find(names_, label);
   return found == names_.end() ? -1 : static_cast<std::int32_t>(found - names_.begin());
@@ -261,12 +310,20 @@ std::string LabelMap::list() const {
 }
 
 Json LabelMap::to_json() const {
+  if (is_regression()) return {{"mean", mean_}, {"deviation", deviation_}};
   Json json = Json::array();
   for (const std::string& name : names_) json.push_back(json_bytes(name));
   return json;
 }
 
 LabelMap LabelMap::from_json(const Json& json, const std::string& source) {
+  if (json.is_object()) {
+    const double mean = number_from_json(json_member(json, "mean", source), source);
+    const double deviation = number_from_json(json_member(json, "deviation", source), source);
+    if (!std::isfinite(mean) || !std::isfinite(deviation) || deviation <= 0)
+      fail(source, ": mean ", mean, " and deviation ", deviation, " cannot be those of training rows");
+    return LabelMap(mean, deviation);
+  }
   if (!json.is_array() || json.empty()) fail(source, ": expected a list of labels, found ", quote(dump_json(json)));
   std::vector<std::string> names;
   for (const Json& element : json) names.push_back(bytes_from_json(element, source));
@@ -282,11 +339,34 @@ std::vector<std::int32_t> label_ids(const Table& table, const LabelMap& labels) 
   for (const Row& row : table.rows) {
     const std::int32_t id = row.label ? labels.id(*row.label) : -1;
     if (id < 0)
-      fail(table.source, ":", row.line, ": ", row.label ? "the label " + quote(*row.label) : "no label",
+      fail(table.place(row), ": ", row.label ? "the label " + quote(*row.label) : "no label",
            " is not one of those in the training data: ", labels.list());
     ids.push_back(id);
   }
   return ids;
+}
+
+std::vector<double> label_numbers(const Table& table) {
+  std::vector<double> numbers;
+  numbers.reserve(table.rows.size());
+  for (const Row& row : table.rows) {
+    const std::optional<double> number = finite_number(row.label.value_or(""));
+    if (!number)
+      fail(table.place(row), ": the label ", quote(row.label.value_or("")),
+           " is not a number; for classes give --data.task=classification");
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+bool has_fractional_labels(const Table& table) {
+  bool any = false;
+  for (const Row& row : table.rows) {
+    const std::optional<double> number = finite_number(row.label.value_or(""));
+    if (!number) return false;
+    any = any || *number != std::floor(*number);
+  }
+  return any;
 }
 
 std::int64_t count_shared_rows(const Table& table, const Table& other) {

@@ -62,7 +62,8 @@ bool all_lines_look_like_trec(std::string_view bytes) {
 }
 
 std::string detect_format(std::string_view bytes, const std::string& source) {
-  const std::string name = lowercase(source);
+  std::string name = lowercase(source);
+  if (name.ends_with(".gz")) name.resize(name.size() - 3);
   if (name.ends_with(".csv")) return "csv";
   if (name.ends_with(".tsv") || name.ends_with(".tab")) return "tsv";
   if (first_line(bytes).find('\t') != std::string_view::npos) return "tsv";
@@ -193,13 +194,23 @@ void check_field_counts(const Records& records, const std::string& source) {
     if (record.fields.size() == first.fields.size()) continue;
     fail(source, ":", record.line, ": ", record.fields.size(), record.fields.size() == 1 ? " field" : " fields",
          ", expected ", first.fields.size(), " as in line ", first.line,
-         records.format == "csv" ? "; quote a text that contains commas" : "; replace tabs inside texts");
+         records.format == "csv" ? "; quote a text that contains commas" : "; replace tabs inside texts",
+         ", or leave such rows out: --data.ragged=skip");
   }
+}
+
+void drop_ragged(Records& records) {
+  const std::size_t fields = records.records.front().fields.size();
+  std::erase_if(records.records, [&](const Record& record) {
+    if (record.fields.size() == fields) return false;
+    if (records.skipped++ == 0) records.first_skipped = record.line;
+    return true;
+  });
 }
 
 }  // namespace
 
-Records read_records(std::string_view bytes, const std::string& source, const std::string& format) {
+Records read_records(std::string_view bytes, const std::string& source, const std::string& format, bool skip_ragged) {
   Records result;
   result.format = format == "auto" ? detect_format(bytes, source) : format;
   if (result.format == "csv") {
@@ -211,6 +222,7 @@ Records read_records(std::string_view bytes, const std::string& source, const st
   }
   if (result.records.empty()) fail(source, ": no rows in this file");
   if (result.format == "tsv" || result.format == "csv") check_delimiter(result, source);
+  if (skip_ragged) drop_ragged(result);
   check_field_counts(result, source);
   return result;
 }

@@ -37,13 +37,14 @@ EncodedText encode_row(const Row& row, const Tokenizer& tokenizer, const Encodin
   EncodedText out;
   out.ids = tokens_of(row.text);
   bool cut = false;
+  std::size_t before = out.ids.size();
   if (options.pair) {
     out.ids2 = tokens_of(row.text2);
+    before += out.ids2.size();
     if (options.two_tower) {
       cut = out.ids.size() > room || out.ids2.size() > room;
       out.ids2.resize(std::min(out.ids2.size(), room));
     } else {
-      const std::size_t before = out.ids.size() + out.ids2.size();
       cut_to(out.ids, out.ids2, room - 1);
       cut = out.ids.size() + out.ids2.size() < before;
       out.ids.push_back(tokenizer.special_id("<sep>"));
@@ -58,30 +59,41 @@ EncodedText encode_row(const Row& row, const Tokenizer& tokenizer, const Encodin
       if (!ids->empty()) ids->insert(ids->begin(), tokenizer.special_id("<cls>"));
   if (counts) {
     counts->truncated += cut;
+    counts->lengths.push_back(std::int64_t(before));
     counts->longest = std::max({counts->longest, std::int64_t(out.ids.size()), std::int64_t(out.ids2.size())});
     counts->tokens += std::int64_t(out.ids.size() + out.ids2.size());
   }
   return out;
 }
 
-EncodedTexts encode_table(const Table& table, const std::vector<std::int32_t>& labels, const Tokenizer& tokenizer,
+EncodedTexts encode_table(const Table& table, const LabelMap& labels, const Tokenizer& tokenizer,
                           const EncodingOptions& options) {
+  std::vector<std::int32_t> classes;
+  std::vector<double> numbers;
+  if (labels.is_regression())
+    numbers = label_numbers(table);
+  else
+    classes = label_ids(table, labels);
   EncodedTexts out;
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
-    out.rows.push_back(encode_row(table.rows[i], tokenizer, options, &out));
-    if (!labels.empty()) out.rows.back().label = labels[i];
+    EncodedText& row = out.rows.emplace_back(encode_row(table.rows[i], tokenizer, options, &out));
+    if (labels.is_regression())
+      row.number = float((numbers[i] - labels.mean()) / labels.deviation());
+    else
+      row.label = classes[i];
   }
   return out;
 }
 
-Table split_off(Table& table, double share, std::uint64_t seed) {
+Table split_off(Table& table, double share, std::uint64_t seed, bool regression) {
+  const auto class_of = [&](const Row& row) { return regression ? "" : row.label.value_or(""); };
   std::map<std::string, std::int64_t> wanted;
-  for (const Row& row : table.rows) ++wanted[row.label.value_or("")];
+  for (const Row& row : table.rows) ++wanted[class_of(row)];
   for (auto& [label, count] : wanted)
     count = count < 2 ? 0 : std::max<std::int64_t>(1, std::int64_t(double(count) * share + 0.5));
   std::vector<char> moves(table.rows.size(), 0);
   for (std::int64_t i : shuffled(std::int64_t(table.rows.size()), seed, 0)) {
-    std::int64_t& left = wanted[table.rows[std::size_t(i)].label.value_or("")];
+    std::int64_t& left = wanted[class_of(table.rows[std::size_t(i)])];
     if (left > 0) moves[std::size_t(i)] = 1, --left;
   }
   Table other = table;

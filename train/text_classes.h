@@ -17,26 +17,29 @@ struct EncodingOptions {
 
 struct EncodedText {
   std::vector<std::int32_t> ids, ids2;  // ids2 only for two towers; never empty otherwise
-  std::int32_t label = 0;
+  std::int32_t label = 0;               // classification
+  float number = 0;                     // regression: the standardised label, see LabelMap
 };
 
 struct EncodedTexts {
   std::vector<EncodedText> rows;
-  std::int64_t truncated = 0;  // texts that were longer than max_length: their end is cut off
-  std::int64_t empty = 0;      // texts without a token: they became one <unk>
+  std::vector<std::int64_t> lengths;  // tokens of each row before anything was cut
+  std::int64_t truncated = 0;         // rows that were longer than max_length: their end is cut off
+  std::int64_t empty = 0;             // texts without a token: they became one <unk>
   std::int64_t longest = 0, tokens = 0;
 };
 
 // Tokens of one row. Of a pair joined by <sep>, the longer text is cut first.
 EncodedText encode_row(const Row& row, const Tokenizer& tokenizer, const EncodingOptions& options,
                        EncodedTexts* counts = nullptr);
-// labels: class of each row, or empty.
-EncodedTexts encode_table(const Table& table, const std::vector<std::int32_t>& labels, const Tokenizer& tokenizer,
+// All rows with their labels.
+EncodedTexts encode_table(const Table& table, const LabelMap& labels, const Tokenizer& tokenizer,
                           const EncodingOptions& options);
 
 // Moves a `share` of each class's rows, at least one where there are two, to a second table: the validation rows of a
-// file that has none of its own. Which rows is up to the seed, not to their order in the file.
-Table split_off(Table& table, double share, std::uint64_t seed);
+// file that has none of its own. Which rows is up to the seed, not to their order in the file. For regression the rows
+// are one class.
+Table split_off(Table& table, double share, std::uint64_t seed, bool regression = false);
 
 // 0 .. count-1 in random order, a function of the key alone.
 std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed, std::uint64_t stream);

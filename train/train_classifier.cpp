@@ -1,4 +1,5 @@
-// train_classifier: trains a text classifier on tables of labelled texts, or on the embedded ListOps task.
+// train_classifier: trains a classifier (or a regression) on labelled texts or pictures, or on the embedded ListOps
+// task.
 #include <iostream>
 #include <optional>
 
@@ -18,31 +19,11 @@ void settle_epochs(Options& options, Index rows, bool embedded) {
   const double epochs = options.real("train.epochs");
   if (epochs == 0) return;
   if (options.given("train.steps")) throw UsageError("give train.epochs or train.steps, not both");
-  const Index per_epoch = ClassificationTask::steps_per_epoch(rows, classification_options(options));
+  const Index per_epoch = TextTask::steps_per_epoch(rows, classification_options(options));
   const Index steps = std::max<Index>(1, Index(epochs * double(per_epoch) + 0.5));
   options.set("train.steps", steps);
   if (!options.given("train.warmup")) options.set("train.warmup", steps / 10);
   if (!options.given("train.eval_every")) options.set("train.eval_every", per_epoch);
-}
-
-std::string table_of_classes(const ConfusionMatrix& m, const LabelMap& labels) {
-  std::size_t width = 5;
-  for (Index c = 0; c < labels.size(); ++c) width = std::max(width, printable(labels.name(c)).size());
-  const auto cell = [](const std::string& value, std::size_t size) {
-    return std::string(size > value.size() ? size - value.size() : 0, ' ') + value;
-  };
-  std::string out = cell("class", width) + "  precision  recall  rows\n";
-  for (Index c = 0; c < labels.size(); ++c)
-    out += cell(printable(labels.name(c)), width) + cell(fixed(m.precision(c), 3), 11) +
-           cell(fixed(m.recall(c), 3), 8) + cell(grouped(m.support(c)), 6) + "\n";
-  return out;
-}
-
-std::string words(const ClassificationResult& result) {
-  const ConfusionMatrix& m = result.confusion;
-  return text("accuracy ", fixed(100 * m.accuracy(), 2), " % of ", grouped(m.total()),
-              " rows (always the most frequent class: ", fixed(100 * m.majority_accuracy(), 2), " %), loss ",
-              fixed(result.loss, 4), ", Matthews ", fixed(m.matthews(), 3));
 }
 
 int evaluate_saved(const Options& options, Console& console) {
@@ -54,11 +35,10 @@ int evaluate_saved(const Options& options, Console& console) {
   if (options.given("data.valid"))
     texts = load_labelled(saved.options, options.text("data.valid"), *saved.tokenizer, saved.labels);
   else
-    texts = load_classifier_data(saved.options, std::move(saved.tokenizer), saved.labels).valid_texts;
-  const ClassificationTask task(*saved.model, texts, texts, saved.labels, classification_options(saved.options));
-  const ClassificationResult result = task.measure(texts);
-  console.say(text(folder.path().string(), ", best weights (step ", saved.step, "): ", words(result)));
-  console.say(table_of_classes(result.confusion, saved.labels));
+    texts = load_classifier_data(saved.options, std::move(saved.tokenizer), saved.labels, true).valid_texts;
+  const Figures result = make_text_task(*saved.model, texts, texts, saved.labels, saved.options)->figures(texts);
+  console.say(text(folder.path().string(), ", best weights (step ", saved.step, "): ", result.words));
+  if (!result.table.empty()) console.say(result.table);
   return 0;
 }
 
@@ -76,16 +56,16 @@ void describe(Console& console, const Options& options, const ClassifierData& da
 
 // Prints how the last weights do in validation and the best in the test; returns the summary with the test's figures.
 Json final_figures(Console& console, const RunFolder& folder, const ClassifierData& data, const Classifier& model,
-                   const ClassificationTask& task, const Trainer& trainer) {
-  const ClassificationResult last = task.measure(data.valid_texts);
-  console.say(text("\nvalidation, last weights: ", words(last)));
-  console.say(table_of_classes(last.confusion, *data.labels));
+                   const TextTask& task, const Trainer& trainer) {
+  const Figures last = task.figures(data.valid_texts);
+  console.say(text("\nvalidation, last weights: ", last.words));
+  if (!last.table.empty()) console.say(last.table);
   Json summary = trainer.summary();
   if (!data.test) return summary;
   folder.load_best(model.parameters(), data.vocabulary());
-  const ClassificationResult test = task.measure(data.test_texts);
-  console.say(text("test, best weights (step ", trainer.state().best_step, "): ", words(test)));
-  summary["test_accuracy"] = test.confusion.accuracy();
+  const Figures test = task.figures(data.test_texts);
+  console.say(text("test, best weights (step ", trainer.state().best_step, "): ", test.words));
+  for (const auto& [name, value] : test.scores.items()) summary["test_" + name] = json_number(value.get<double>());
   summary["test_loss"] = json_number(test.loss);
   return summary;
 }
@@ -112,12 +92,12 @@ int train(Options& options) {
     tokenizer = load_tokenizer(initial.value_or(folder));
     labels = load_labels(initial.value_or(folder));
   }
-  const ClassifierData data = load_classifier_data(options, std::move(tokenizer), std::move(labels));
+  const ClassifierData data = load_classifier_data(options, std::move(tokenizer), std::move(labels), resumed);
   record_tokenizer(options, *data.tokenizer);
   if (!resumed) settle_epochs(options, Index(data.train_texts.rows.size()), data.embedded);
   TrainingOptions{options};
   Random random(std::uint64_t(options.integer("seed")));
-  Classifier model(classifier_options(options, data.tokenizer->vocab_size(), data.labels->size()), random);
+  Classifier model(classifier_options(options, data.tokenizer->vocab_size(), data.labels->outputs()), random);
   if (initial) initial->load_best(model.parameters(), data.vocabulary());
   describe(console, options, data, model);
   if (!resumed) {
@@ -126,12 +106,13 @@ int train(Options& options) {
   }
   console.say(text("run folder: ", folder.path().string()));
 
-  ClassificationTask task(model, data.train_texts, data.valid_texts, *data.labels, classification_options(options));
-  Trainer trainer(options, folder, model.parameters(), task, console, device);
+  const std::unique_ptr<TextTask> task =
+      make_text_task(model, data.train_texts, data.valid_texts, *data.labels, options);
+  Trainer trainer(options, folder, model.parameters(), *task, console, device);
   const int status = trainer.run(data.fingerprint, data.vocabulary());
   if (status != 0 || trainer.summary().is_null()) return status;
   try {
-    folder.write_summary(final_figures(console, folder, data, model, task, trainer));
+    folder.write_summary(final_figures(console, folder, data, model, *task, trainer));
     write_report(folder, console);
   } catch (const Stopped&) {
     console.say(text("stopped before the last figures; training is complete and saved, and --resume adds them"));
@@ -148,7 +129,7 @@ int train(Options& options) {
 
 int main(int argc, char** argv) {
   flexformer::Options options("train_classifier",
-                              "Trains a text classifier on labelled texts, or on embedded ListOps.");
+                              "Trains a classifier on labelled texts or pictures, or on embedded ListOps.");
   flexformer::add_classifier_options(options);
   return flexformer::run_program(options, argc, argv, flexformer::train);
 }

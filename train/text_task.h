@@ -1,0 +1,64 @@
+// What training on labelled texts shares, whatever the labels are: every row once an epoch, in batches of similar
+// length.
+#pragma once
+#include "nn/classifier.h"
+#include "train/text_classes.h"
+#include "train/trainer.h"
+
+namespace flexformer {
+
+struct ClassificationOptions {
+  Index batch = 32;      // rows of a micro-batch
+  Index accumulate = 1;  // micro-batches of a step
+  float label_smoothing = 0;
+  bool balanced = false;  // each class counts as much as any other, see ClassificationTask
+  std::uint64_t seed = 0;
+};
+
+// How a model does on a set of rows.
+struct Figures {
+  double loss = 0;               // per row
+  Json scores = Json::object();  // "accuracy": .., "mcc": .. and the like, by their names in summary.json
+  std::string words, table;      // the same for people: one line; a table of several, or nothing
+};
+
+class TextTask : public Task {
+ public:
+  TextTask(const Classifier& model, const EncodedTexts& train, const EncodedTexts& valid, const LabelMap& labels,
+           const ClassificationOptions& options)
+      : model_(model), train_(train), valid_(valid), labels_(labels), options_(options) {}
+
+  static Index steps_per_epoch(Index rows, const ClassificationOptions& options);
+
+  Index begin_step(Index step) override;
+  Index step_tokens() const override;
+  Index micro_batches() const override;
+  bool has_validation() const override { return !valid_.rows.empty(); }
+
+  // The result does not depend on how rows are batched. Throws Stopped if stop_signal() is set on the way.
+  virtual Figures figures(const EncodedTexts& texts) const = 0;
+
+ protected:
+  std::span<const Index> micro_batch_rows(Index micro_batch) const;
+
+  const Classifier& model_;
+  const EncodedTexts &train_, &valid_;
+  const LabelMap& labels_;
+  ClassificationOptions options_;
+
+ private:
+  std::vector<std::vector<Index>> epoch_batches(Index epoch) const;
+
+  Index epoch_ = -1;
+  std::vector<std::vector<Index>> batches_;  // of epoch_
+  std::vector<Index> rows_;                  // of the current step
+};
+
+// Logits [rows, classes] of some rows of `texts`, padded to the longest among them.
+Var classify(const Classifier& model, const EncodedTexts& texts, std::span<const Index> rows, const Pass& pass);
+
+// Rows in order of length, cut into groups of about `tokens` tokens with their padding: what to evaluate at a time.
+std::vector<std::vector<Index>> length_groups(const EncodedTexts& texts, Index tokens);
+inline constexpr Index kEvaluationTokens = 8192;
+
+}  // namespace flexformer
