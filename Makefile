@@ -296,6 +296,11 @@ $(BUILD)/has_json: $(BUILD)/flags
 $(BUILD)/has_doctest: $(BUILD)/flags | $(BUILD)/has_json
 	$(call need,doctest/doctest.h,doctest-dev)
 $(call objects,$(test_cases)): | $(BUILD)/has_doctest
+# Test cases are many lines that run once: optimising and watching them would take longer than running them. What they
+# test is optimised, and watched for undefined behaviour under the sanitizer.
+ifeq ($(DEBUG),0)
+$(call objects,$(test_cases)): flags += $(if $(filter asan,$(SAN)),-O0 -fno-sanitize=undefined,-O1)
+endif
 
 # ---- Targets ---------------------------------------------------------------------------------------------------------
 
