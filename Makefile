@@ -296,10 +296,11 @@ $(BUILD)/has_json: $(BUILD)/flags
 $(BUILD)/has_doctest: $(BUILD)/flags | $(BUILD)/has_json
 	$(call need,doctest/doctest.h,doctest-dev)
 $(call objects,$(test_cases)): | $(BUILD)/has_doctest
-# What is tested is watched for undefined behaviour, the tests' own lines are not: a third less to compile. (They keep the
-# optimisation of the rest: inline functions must be the same code everywhere, to the last bit.)
-ifeq ($(SAN),asan)
-$(call objects,$(test_cases)): flags += -fno-sanitize=undefined
+# Test cases are many lines that run once: to optimise them, or watch their own lines for undefined behaviour, takes longer
+# than it saves. test_simd.cpp is left as the rest: it instantiates the vector functions, which must be one code everywhere.
+ifeq ($(DEBUG),0)
+$(call objects,$(filter-out tests/test_simd.cpp,$(test_cases))): \
+  flags += $(if $(filter asan,$(SAN)),-O0 -fno-sanitize=undefined,-O1)
 endif
 
 # ---- Targets ---------------------------------------------------------------------------------------------------------
