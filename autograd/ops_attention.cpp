@@ -171,8 +171,6 @@ void check_map(const char* op, const FeatureMapVars& map, Index H, Index d) {
         map.tau.defined() ? text(map.tau.shape()) : "nothing");
 }
 
-const float* data_or_null(const Var& x) { return x.defined() ? x.value().data() : nullptr; }
-
 FeatureMap kernel_map(const FeatureMapVars& map) {
   return {map.kind, frequencies(map), data_or_null(map.w1), data_or_null(map.w2), data_or_null(map.tau)};
 }

@@ -142,7 +142,7 @@ Var linear_cross_entropy(const Var& x, const Var& W, const Var& b, const Tensor&
   for (Index r = 0; r == 0 || r < R; r += rows) {  // once without rows: gradients of W are then 0
     const Index n = std::min(rows, R - r);
     Gemm g = product({logits.data()}, x.value().data() + r * I, false, W.value().data(), true, n, V, I);
-    g.bias = b.defined() ? b.value().data() : nullptr;
+    g.bias = data_or_null(b);
     launch(device, g);
     launch(device, CrossEntropyFwd{.loss = losses.data() + r,
                                    .lse = lse.data(),

@@ -161,8 +161,6 @@ LinearSizes linear_sizes(CheckedOp op, const Var& x, const Var& W, const Var& b)
 
 namespace {
 
-const float* data_or_null(const Var& x) { return x.defined() ? x.value().data() : nullptr; }
-
 void check_residual(CheckedOp op, const Var& residual, const Shape& shape) {
   check(op, !residual.defined() || residual.shape() == shape, "the residual is ",
         residual.defined() ? text(residual.shape()) : "", ", the result ", shape);

@@ -63,7 +63,7 @@ Var rms_norm(const Var& x, const Var& gamma, float eps) {
   launch(x.device(), RmsNormFwd{.y = y.data(),
                                 .rstd = rstd.data(),
                                 .x = x.value().data(),
-                                .gamma = gamma.defined() ? gamma.value().data() : nullptr,
+                                .gamma = data_or_null(gamma),
                                 .R = R,
                                 .C = C,
                                 .eps = eps});
@@ -72,7 +72,7 @@ Var rms_norm(const Var& x, const Var& gamma, float eps) {
                                   .dgamma = gamma.gradient().out(),
                                   .dy = dy.data(),
                                   .x = x.value().data(),
-                                  .gamma = gamma.defined() ? gamma.value().data() : nullptr,
+                                  .gamma = data_or_null(gamma),
                                   .rstd = rstd.data(),
                                   .R = R,
                                   .C = C});

@@ -70,4 +70,7 @@ class Var {
   Gradient gradient_;
 };
 
+// The values of an operand that a kernel can do without; null where x is undefined.
+inline const float* data_or_null(const Var& x) { return x.defined() ? x.value().data() : nullptr; }
+
 }  // namespace flexformer

@@ -57,8 +57,6 @@ void check_batch(Index state, Index token) {
   check("decode", state == token, "the state is of ", state, " sequences, this token of ", token);
 }
 
-const float* data_or_null(const Var& x) { return x.defined() ? x.value().data() : nullptr; }
-
 // Copies rows [B,H,count,d] between a cache [B,H,capacity,d] and another, or a single token's [B,H,d].
 void copy_rows(Tensor& to, Index to_row, const Tensor& from, Index count) {
   const Index B = to.size(0), H = to.size(1), d = to.size(3);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int MR = kTileRows;
 constexpr Index NR = kTileColumns;
-constexpr Index KC = 512;      // entries of a block: a tile's part of a and b stays in the first-level cache
+constexpr Index KC = 512;  // entries of a block: a tile's part of a stays in the first-level cache, b's in the second
 constexpr Index MC = MR * 20;  // rows of a block of a: MC * KC floats stay in the second-level cache
 constexpr Index NC = NR * 80;  // columns of a block of b
 
@@ -156,12 +156,6 @@ Gemm rounded(const Gemm& g, const float* a, const float* b, float* scratch) {
   return h;
 }
 
-#if defined(__AVX512BF16__)
-constexpr bool kHasPairs = true;
-#else
-constexpr bool kHasPairs = false;
-#endif
-
 void large_product(const Gemm& g, float* c, const float* a, const float* b) {
   if (!g.bf16) return Large<Floats>(g, c, a, b, KC).run();
 #if defined(__AVX512BF16__)
@@ -208,8 +202,8 @@ void run(const Gemm& g) {
   };
   const Index work = g.M * g.N * std::max<Index>(1, g.K);
   // One product is worth packing from some size on. Many of them keep all threads busy as small ones, which is better
-  // for narrow c; but pairs must be packed.
-  const bool pays = batches == 1 || (work >= 256 * 256 * 256 && g.N > 4 * kLanes) || (g.bf16 && kHasPairs);
+  // for narrow c; but pairs of bfloat16 must be packed (and processors without pairs must cut K in the same places).
+  const bool pays = batches == 1 || (work >= 256 * 256 * 256 && g.N > 4 * kLanes) || g.bf16;
   const bool large = g.K > 0 && work >= 64 * 64 * 64 && pays;
   if (large) {
     for (Index i = 0; i < batches; ++i)

@@ -91,7 +91,7 @@ struct Elu {  // alpha = 1
   template <class T> HD static T f(T x, float) { return select(x > 0.0f, x, exp(x) - 1.0f); }
   template <class T> HD static T df(T x, float) { return select(x > 0.0f, T{} + 1.0f, exp(x)); }
 };
-struct GeluTanh {  // x/2 (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): no difference of near equals
+struct GeluTanh {  // x/2 (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): math.md 7
   template <class T> HD static T gate(T x) { return 1.0f / (1.0f + exp(x * (x * x * -0.0713548163f - 1.595769122f))); }
   template <class T> HD static T f(T x, float) { return x * gate(x); }
   template <class T> HD static T df(T x, float) { return slope(x, gate(x)); }

@@ -1,5 +1,6 @@
-// Threads. Work is cut into pieces by its size alone and a piece is always computed by one thread in one order, so that
-// results do not depend on how many threads there are.
+// Threads. Work is cut into pieces by its size alone (where the cut cannot show in the result, also by the number of
+// threads) and a piece is always computed by one thread in one order, so that results do not depend on how many threads
+// there are.
 #pragma once
 #include <algorithm>
 
