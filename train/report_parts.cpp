@@ -63,7 +63,9 @@ std::vector<Quantity> quantities(std::span<const RunRecord> runs) {
 }
 
 std::string loss_unit(const RunRecord& run) {
-  return run.program == "train_classifier" ? "nats per row" : "nats per token";
+  if (run.program != "train_classifier") return "nats per token";
+  const bool regression = run.config.contains("data.task") && run.config["data.task"] == "regression";
+  return regression ? "squared error / variance of the labels" : "nats per row";
 }
 
 bool add_curves(Chart& chart, const Quantity& quantity, const RunRecord& run, const std::string& name, int colour) {
