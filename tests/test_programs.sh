@@ -1,67 +1,8 @@
 #!/usr/bin/env bash
-# The programs as processes: what they print and where, signals, resuming after being killed, mistakes in options,
-# memory, locale. Prints a line "ok NAME", "FAIL NAME" or "skip NAME" for each fact. Takes about half a minute.
+# The programs as processes: what they print and where, mistakes in options, memory, locale. Takes about a quarter of a
+# minute.
 #   usage: BUILD=build/release bash tests/test_programs.sh
-set -u
-bin=$(cd "${BUILD:-build/release}" && pwd) || exit 1
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-cd "$tmp" || exit 1
-export LC_ALL=C
-status=0
-
-# ok NAME COMMAND...: the fact NAME holds when the command succeeds; otherwise what the last program said is shown.
-ok() {
-  local name=$1
-  shift
-  if eval "$@"; then
-    echo "ok $name"
-  else
-    echo "FAIL $name"
-    sed 's/^/    /' out err 2>/dev/null | tail -n 15
-    status=1
-  fi
-}
-# run STATUS PROGRAM ARGUMENTS...: the program must leave with this status; its output is in `out` and `err`.
-run() {
-  local wanted=$1 program=$2
-  shift 2
-  env LC_ALL="${locale:-C}" "$bin/$program" "$@" >out 2>err </dev/null
-  local got=$?
-  [ $got = "$wanted" ] || { echo "status $got instead of $wanted" >>err; return 1; }
-}
-said() { grep -q -e "$1" out; }
-# The one line on stderr is an error with this in it.
-complained() { [ "$(wc -l <err)" = 1 ] && grep -q '^error: ' err && grep -q -e "$1" err; }
-# A column of the metrics, one value a line.
-column() { sed -n "s/.*\"$2\":\([^,}]*\).*/\1/p" "$1/metrics.jsonl"; }
-# All of a run's metrics but the speed.
-figures() { sed 's/,"tokens_per_second":[^}]*//' "$1/metrics.jsonl"; }
-# figure FOLDER KEY FORMAT: a number of the summary.
-figure() { printf "$3" "$(sed -n "s/.*\"$2\": *\([^,]*\).*/\1/p" "$1/summary.json")"; }
-# whole REPORT: complete, and it refers to nothing outside itself.
-whole() { tail -n 1 "$1" | grep -q '</html>' && ! grep -Eq '(src|href)=|url\(|@import|https?:' "$1"; }
-# later FOLDER [LINES]: waits until the run has written this many lines of metrics.
-later() {
-  for _ in $(seq 400); do
-    [ "$(cat "$1/metrics.jsonl" 2>/dev/null | wc -l)" -ge "${2:-1}" ] && return 0
-    sleep 0.02
-  done
-  return 1
-}
-
-mkdir 'data files'
-words=(a ba cab dab face bead fade)
-for i in $(seq 1 400); do
-  printf '%s ' "${words[$((i * i % 7))]}" "${words[$((i / 3 % 7))]}"
-done >'data files/a text.txt'
-printf 'label\ttext\n' >table.tsv
-for i in $(seq 1 20); do printf 'up\trise %s rise\ndown\tfall fall %s\n' "$i" "$i" >>table.tsv; done
-tiny=(--model.layers=2 --model.heads=2 --model.dim=32 --model.ffn=64 --train.batch=4 --log_every=1 --threads=1)
-lm=("${tiny[@]}" --data.train='data files/a text.txt' --train.block=16)
-cls=("${tiny[@]}" --data.train=table.tsv --data.max_length=16 --data.min_count=1)
+. "$(dirname "${BASH_SOURCE[0]}")/program_checks.sh"
 
 # ---- Options ---------------------------------------------------------------------------------------------------------
 for program in train_lm train_classifier generate predict bench; do
@@ -214,66 +155,6 @@ for i in 1 2 3 4; do
 done
 ok "a folder of texts for each class trains" \
   "run 0 train_classifier \"\${cls[@]}\" --data.train=texts --out=of-texts && said 'folder, '"
-
-# ---- Signals ---------------------------------------------------------------------------------------------------------
-long=(--train.steps=600 --train.eval_every=140 --model.dropout=0.1 --train.warmup=200)
-run 0 train_lm "${lm[@]}" "${long[@]}" --out=unbroken
-start() { # FOLDER ARGUMENTS...: in the background, with its signals as in a terminal
-  local folder=$1
-  shift
-  set -m
-  "$bin/train_lm" "${lm[@]}" "${long[@]}" --out="$folder" "$@" >out 2>err </dev/null &
-  pid=$!
-  set +m
-}
-stop() { # SIGNAL STATUS: the run in the background must end with this status
-  kill "-$1" "$pid" 2>/dev/null
-  wait "$pid"
-  [ $? = "$2" ]
-}
-same_run() {
-  cmp "$1/checkpoint/last.safetensors" unbroken/checkpoint/last.safetensors &&
-    cmp "$1/checkpoint/best.safetensors" unbroken/checkpoint/best.safetensors &&
-    [ "$(figures "$1")" = "$(figures unbroken)" ]
-}
-start int
-later int $((RANDOM % 150 + 1))
-ok "Ctrl-C saves, says how to go on and leaves with 130" \
-  "stop INT 130 && said 'stopped at step .*, saved; go on with --out=int --resume' && [ ! -s err ]"
-ok "the report of a stopped run says so" "whole int/report.html && grep -q 'state.>stopped<' int/report.html"
-start int --resume
-for _ in $(seq 400); do grep -q '^step ' out && break; sleep 0.01; done
-ok "SIGTERM leaves with 143" "stop TERM 143 && said 'stopped at step'"
-ok "a run stopped twice and resumed equals an unbroken one" \
-  "run 0 train_lm \"\${lm[@]}\" ${long[*]} --out=int --resume && same_run int"
-
-start twice --train.batch=4096 --train.save_every=1
-later twice 2
-kill -INT "$pid"
-sleep 0.05
-ok "a second Ctrl-C leaves at once; the last save is whole" \
-  "stop INT 130 &&
-   run 0 train_lm \"\${lm[@]}\" ${long[*]} --train.batch=4096 --train.steps=1 --train.save_every=1 --out=twice --resume"
-
-start log
-later log 20
-kill -KILL "$pid"
-wait "$pid" 2>/dev/null
-ok "the log of a killed run is there line by line" "[ \$(grep -c '^step .*loss' out) -ge 19 ]"
-
-killed() {
-  local i
-  for i in $(seq 15); do
-    start kill --train.save_every=1 --resume
-    sleep "0.$((RANDOM % 3))$((RANDOM % 10))"
-    kill -KILL "$pid" 2>/dev/null
-    wait "$pid" 2>/dev/null
-    [ ! -s err ] || return 1
-  done
-  run 0 train_lm "${lm[@]}" "${long[@]}" --train.save_every=1 --out=kill --resume && same_run kill &&
-    [ -z "$(find kill -name '*tmp*')" ]
-}
-ok "killed fifteen times at any moment, a run resumes and equals an unbroken one" killed
 
 # ---- The machine -----------------------------------------------------------------------------------------------------
 ok "a batch that cannot fit is refused with what is needed, what there is, and which keys to lower" \

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <new>
@@ -48,7 +49,7 @@ void on_stop_signal(int signal) {
   received_signal = signal;
 }
 
-int report(const char* message, int status) {
+int report(const std::string& message, int status) {
   std::cout.flush();
   std::cerr << "error: " << message << std::endl;
   return status;
@@ -78,6 +79,8 @@ int run_program(Options& options, int argc, char** argv, const std::function<int
     return report(error.what(), 2);
   } catch (const std::bad_alloc&) {
     return report("out of memory; lower train.batch, train.block (or data.max_length), model.dim or model.layers", 1);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(text(error.path1().string(), ": ", error.code().message()), 1);
   } catch (const std::exception& error) {
     return report(error.what(), 1);
   }
