@@ -148,6 +148,14 @@ Var linear_attention(const Var& q, const Var& k, const Var& v, const FeatureMapV
 Var linear_self_attention(const Var& qkv, Index heads, const FeatureMapVars& map, const AttentionMask& mask,
                           float floor);
 
+// How far the weights of kernel attention are from those of a softmax attention, the teacher: for each head the mean,
+// over batch and queries, of the cross-entropy in nats (the paper's attention weight distillation)
+//   L = -sum_j P_ij log max(A_ij, 1e-6),   P = softmax(q' k'^T / sqrt(d')),  A_ij = w_j k_ij / max(den_i, floor sum_j
+//   w_j)
+// Queries that key_mask hides do not count. teacher_q, teacher_k [B,H,N,d'], q, k [B,H,N,d] -> [H]. Time N^2, memory N.
+Var attention_distillation(const Tensor& teacher_q, const Tensor& teacher_k, const Var& q, const Var& k,
+                           const FeatureMapVars& map, const AttentionMask& mask, float floor);
+
 // Rotary positions on the q and k parts of qkv [B,T,3C]; token t stands at `position` + t.
 Var rope(const Var& qkv, Index heads, Index position = 0, float base = 10000);
 

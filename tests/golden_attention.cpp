@@ -31,6 +31,17 @@ Var flexformer_of(const Case& golden, const Inputs& x) {
   return linear_attention(x.at("q"), x.at("k"), x.at("v"), map, mask_of(golden), float(golden.number("delta", 0)));
 }
 
+// The mean over heads of the op's losses.
+Var distillation_of(const Case& golden, const Inputs& x) {
+  FeatureMapVars map{FeatureKind::trig_s, x.at("omega1"), {}, x.at("tau")};
+  if (golden.word("variant") == "n") {
+    map.kind = FeatureKind::trig_n;
+    map.w2 = x.at("omega2");
+  }
+  return mean(attention_distillation(x.at("q").value(), x.at("k").value(), x.at("q"), x.at("k"), map, mask_of(golden),
+                                     float(golden.number("delta", 0))));
+}
+
 Var elu1_of(const Case& golden, const Inputs& x) {
   return linear_attention(x.at("q"), x.at("k"), x.at("v"), {FeatureKind::elu1, {}, {}, {}}, mask_of(golden), 0);
 }
@@ -56,6 +67,8 @@ const Row rows[] = {
     {"flexformer_attention", [](const Case& c, Verdict& verdict) { compare_op(c, verdict, flexformer_of, limit); }},
     {"flexformer_attention_relfloor",
      [](const Case& c, Verdict& verdict) { compare_op(c, verdict, flexformer_of, limit); }},
+    {"attention_weight_distillation",
+     [](const Case& c, Verdict& verdict) { compare_op(c, verdict, distillation_of, limit); }},
     {"linear_attention_elu1", [](const Case& c, Verdict& verdict) { compare_op(c, verdict, elu1_of, limit); }},
 };
 

@@ -24,6 +24,7 @@ const OpCases& op_cases() {
     add_product_cases(cases);
     add_loss_cases(cases);
     add_attention_cases(cases);
+    add_distillation_cases(cases);
     return cases;
   }();
   return all;

@@ -64,16 +64,17 @@ struct BadCase {
 };
 using BadCases = std::vector<BadCase>;
 
-void add_elementwise_cases(OpCases& cases);  // op_cases_elementwise.cpp
-void add_shape_cases(OpCases& cases);        // op_cases_shape.cpp
-void add_reduction_cases(OpCases& cases);    // op_cases_reduce.cpp
-void add_norm_cases(OpCases& cases);         // op_cases_reduce.cpp
-void add_product_cases(OpCases& cases);      // op_cases_matmul.cpp
-void add_loss_cases(OpCases& cases);         // op_cases_loss.cpp
-void add_attention_cases(OpCases& cases);    // op_cases_attention.cpp
-const OpCases& op_cases();                   // all of them
-const KernelCases& kernel_cases();           // op_cases_kernels.cpp
-const BadCases& bad_cases();                 // op_cases_bad.cpp
+void add_elementwise_cases(OpCases& cases);   // op_cases_elementwise.cpp
+void add_shape_cases(OpCases& cases);         // op_cases_shape.cpp
+void add_reduction_cases(OpCases& cases);     // op_cases_reduce.cpp
+void add_norm_cases(OpCases& cases);          // op_cases_reduce.cpp
+void add_product_cases(OpCases& cases);       // op_cases_matmul.cpp
+void add_loss_cases(OpCases& cases);          // op_cases_loss.cpp
+void add_attention_cases(OpCases& cases);     // op_cases_attention.cpp
+void add_distillation_cases(OpCases& cases);  // op_cases_distill.cpp
+const OpCases& op_cases();                    // all of them
+const KernelCases& kernel_cases();            // op_cases_kernels.cpp
+const BadCases& bad_cases();                  // op_cases_bad.cpp
 
 // The values of one input of a row, its values as an array, and one engine variable per input.
 std::vector<float> draw(const OpCase& row, int input);

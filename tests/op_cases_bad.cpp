@@ -274,6 +274,16 @@ void add_attention(BadCases& cases) {
                      linear_attention(var(heads), var(heads), var(heads), {FeatureKind::elu1, {}, {}, var({2})}, {}, 0);
                    },
                    "tau must be [1], got [2]"});
+  const auto distill = [=](const Shape& teacher, const Shape& k, Tensor key_mask) {
+    const Tensor t = Tensor::zeros(teacher);
+    attention_distillation(t, t, var(heads), var(k), elu1, {false, std::move(key_mask)}, 0);
+  };
+  cases.push_back({"distillation keys", [=] { distill(heads, {2, 1, 5, 6}, {}); },
+                   "attention_distillation: q is [2,1,4,6], k [2,1,5,6]; both must be [B,H,N,d]"});
+  cases.push_back({"distillation teacher", [=] { distill({2, 1, 5, 6}, heads, {}); },
+                   "the teacher's q is [2,1,5,6], its k [2,1,5,6], but the student's [2,1,4,6]"});
+  cases.push_back({"distillation mask", [=] { distill(heads, heads, ints({2, 5})); },
+                   "attention_distillation: key_mask [2,5] for 2 sequences of 4 keys"});
   cases.push_back({"feature_map rank", [=] { feature_map(var({2, 3}), elu1); }, "x must be [B,H,N,d], got [2,3]"});
   cases.push_back(
       {"rope pairs", [=] { rope(var(qkv), 2); }, "rope: turns pairs of channels, so heads of 3 channels will not do"});

@@ -1,0 +1,132 @@
+// How far the weights of kernel attention are from softmax's. Queries go through in blocks, each with a tape of its own
+// that is replayed at once: the gradients are made on the way, and a block's rows of weights are all that ever exist.
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/op_util.h"
+
+namespace flexformer {
+namespace {
+
+constexpr float kLeastWeight = 1e-6f;  // of a student's key: the loss stays finite, and keys below get no gradient
+
+// Queries from .. to, keys 0 .. keys.
+struct Block {
+  Index from, to, keys;
+};
+
+struct Visibility {
+  Tensor keys;     // [B or 1, 1, R, keys]: 0 where a query sees a key, else -infinity
+  Tensor queries;  // [B or 1, 1, R, 1]: 1 for queries that count
+};
+
+Visibility visibility(const Block& block, const AttentionMask& mask, Index N) {
+  const Index B = mask.key_mask.defined() ? mask.key_mask.size(0) : 1, R = block.to - block.from;
+  const std::int32_t* present = mask.key_mask.defined() ? mask.key_mask.ints() : nullptr;
+  Visibility v{Tensor::full({B, 1, R, block.keys}, 0), Tensor::full({B, 1, R, 1}, 1)};
+  for (Index b = 0; b < B; ++b)
+    for (Index r = 0; r < R; ++r) {
+      const Index i = block.from + r;
+      if (present && !present[b * N + i]) v.queries.data()[b * R + r] = 0;
+      for (Index j = 0; j < block.keys; ++j)
+        if ((mask.causal && j > i) || (present && !present[b * N + j]))
+          v.keys.data()[(b * R + r) * block.keys + j] = -INFINITY;
+    }
+  return v;
+}
+
+// -sum over batch and queries of sum_j P_ij log A_ij, for each head: [H].
+Var block_loss(const Var& fq, const Var& fk, const Var& log_weights, const Var& teacher, const Visibility& visible,
+               float floor) {
+  const Var hidden(visible.keys);
+  const Var P = softmax(teacher + hidden, -1) * Var(visible.queries);
+  const Var kw = matmul(fq, fk, false, true) * softmax(log_weights + hidden, -1);  // k_ij w_j / sum_j w_j
+  const Var ratio = sum(kw, {-1}, true);
+  const Var A = kw / (floor > 0 ? maximum(ratio, Var(Tensor::full({1}, floor))) : ratio);
+  return -sum(P * log(maximum(A, Var(Tensor::full({1}, kLeastWeight)))), {0, 2, 3});
+}
+
+// to (+)= dy_h * grad for head h; grad [B,H,..].
+void release(const Gradient& to, const Tensor& grad, const Tensor& dy) {
+  const GradOut out = grad.defined() ? to.out() : GradOut{};
+  if (!out) return;
+  const Index B = grad.size(0), H = grad.size(1);
+  const Shape folded = {B, H, grad.numel() / std::max<Index>(1, B * H)};
+  launch(dy.device(), BinaryBwd{.da = out,
+                                .db = {},
+                                .dy = grad.data(),
+                                .a = grad.data(),
+                                .b = dy.data(),
+                                .shape = broadcast_box(folded, folded, {1, H, 1}),
+                                .op = Binary::mul});
+}
+
+}  // namespace
+
+Var attention_distillation(const Tensor& teacher_q, const Tensor& teacher_k, const Var& q, const Var& k,
+                           const FeatureMapVars& map, const AttentionMask& mask, float floor) {
+  const char* op = "attention_distillation";
+  for (const auto& [name, x] :
+       {std::pair("teacher_q", Var(teacher_q)), {"teacher_k", Var(teacher_k)}, {"q", q}, {"k", k}})
+    check_input(op, name, x);
+  const Index B = q.size(0), H = q.size(1), N = q.size(2);
+  check(op, q.shape().rank() == 4 && k.shape() == q.shape(), "q is ", q.shape(), ", k ", k.shape(),
+        "; both must be [B,H,N,d]");
+  check(op, teacher_k.shape() == teacher_q.shape() && teacher_q.shape() == q.shape().with(3, teacher_q.size(3)),
+        "the teacher's q is ", teacher_q.shape(), ", its k ", teacher_k.shape(), ", but the student's ", q.shape());
+  check(op, floor >= 0.0f && floor < 1.0f, "floor ", floor, " is not in [0, 1)");
+  if (mask.key_mask.defined()) {
+    check_ints(op, "key_mask", mask.key_mask);
+    check(op, mask.key_mask.shape() == Shape({B, N}), "key_mask ", mask.key_mask.shape(), " for ", B, " sequences of ",
+          N, " keys");
+  }
+  const Var fq = feature_map(q, map), fk = feature_map(k, map);
+  const Var log_weights = map.tau.defined()
+                              ? sum(square(k), {3}, true) * reshape(exp(neg(map.tau)), {1, H, 1, 1})  // [B,H,N,1]
+                              : Var(Tensor::zeros({B, H, N, 1}));
+  // Leaves of the blocks' tapes: the same values, with gradients of their own.
+  const bool recording = Tape::current() && (fq.requires_grad() || fk.requires_grad() || log_weights.requires_grad());
+  const auto leaf = [&](const Var& x) { return Var(x.value(), recording && x.requires_grad()); };
+  const Var q_leaf = leaf(fq), k_leaf = leaf(fk), w_leaf = leaf(log_weights);
+
+  constexpr Index block_size = 1 << 20;  // weights at once, 4 MB, in each of about ten tensors
+  const Index rows = std::clamp<Index>(block_size / std::max<Index>(1, B * H * N), 8, 128);
+  Tensor losses = Tensor::zeros({H});
+  double counted = 0;
+  for (Index from = 0; from == 0 || from < N; from += rows) {  // once without queries: gradients are then 0
+    const Index to = std::min(N, from + rows);
+    const Block block{from, to, mask.causal ? to : N};
+    const Visibility visible = visibility(block, mask, N);
+    const std::vector<float> counts = visible.queries.to_vector();
+    for (float count : counts) counted += double(count) * double(B) / double(visible.queries.size(0));
+    const auto keys = [&](const Var& x) { return slice(x, 2, 0, block.keys); };
+    const Var teacher = scale(matmul(slice(Var(teacher_q), 2, from, to), keys(Var(teacher_k)), false, true),
+                              1 / std::sqrt(float(teacher_q.size(3))));
+    const auto loss = [&] {
+      return block_loss(slice(q_leaf, 2, from, to), keys(k_leaf), transpose(keys(w_leaf), 2, 3), teacher, visible,
+                        floor);
+    };
+    Tensor part;
+    if (recording) {
+      Tape tape;
+      const Var sums = loss();
+      part = sums.value();
+      tape.backward(sums, Tensor::full({H}, 1));
+    } else {
+      part = loss().value();
+    }
+    for (Index h = 0; h < H; ++h) losses.data()[h] += part.data()[h];
+  }
+  const float mean = counted > 0 ? float(1 / counted) : 0;
+  const auto gradient = [&](const Var& x) { return x.has_grad() ? x.grad() : Tensor(); };
+  return scale(record(op, losses, {&fq, &fk, &log_weights},
+                      [to_q = fq.gradient(), to_k = fk.gradient(), to_w = log_weights.gradient(), dq = gradient(q_leaf),
+                       dk = gradient(k_leaf), dw = gradient(w_leaf)](const Tensor& dy) {
+                        release(to_q, dq, dy);
+                        release(to_k, dk, dy);
+                        release(to_w, dw, dy);
+                      }),
+               mean);
+}
+
+}  // namespace flexformer
