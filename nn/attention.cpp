@@ -118,10 +118,12 @@ Var MultiHeadAttention::project(const Var& x, Index position) const {
   return qk_norm_ == QkNorm::none ? y : normalise(y);
 }
 
-Var MultiHeadAttention::forward(const Var& x, const AttentionMask& mask, const Var& residual) const {
+Var MultiHeadAttention::forward(const Var& x, const AttentionMask& mask, const Var& residual, const Pass& pass) const {
   const Var projected = project(x);
-  return out.forward(kind->is_linear ? linear_self_attention(projected, heads, feature_map(), mask, floor)
-                                     : softmax_self_attention(projected, heads, mask),
+  if (pass.observer) (*pass.observer)(*this, projected, mask);
+  return out.forward(kind->is_linear && !pass.observer
+                         ? linear_self_attention(projected, heads, feature_map(), mask, floor)
+                         : softmax_self_attention(projected, heads, mask),
                      residual);
 }
 

@@ -52,7 +52,7 @@ class MultiHeadAttention {
   MultiHeadAttention(const Scope& scope, Index dim, const AttentionOptions& options, const Initialisation& init);
 
   // x [B,T,C] -> [B,T,C], plus `residual` unless that is undefined
-  Var forward(const Var& x, const AttentionMask& mask, const Var& residual = Var()) const;
+  Var forward(const Var& x, const AttentionMask& mask, const Var& residual = Var(), const Pass& pass = {}) const;
   // One more token of causal attention, x [B,1,C] -> [B,1,C]: what forward() gives at that position. The first token
   // sets the state's batch size. Gives no gradients.
   Var step(const Var& x, AttentionState& state, const Var& residual = Var()) const;

@@ -8,6 +8,7 @@
 //   Var weight = root.sub("head").parameter("weight", {10, 64}, Init::normal(0.02f), {.decay = true});  //
 //   "head.weight"
 #pragma once
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,11 +86,18 @@ class Scope {
   std::string prefix_;
 };
 
+class MultiHeadAttention;
+struct AttentionMask;
+
 // What one forward pass is for. In training, dropout draws its masks from `random`; everything that a resumed run needs
 // to draw the same masks is that generator's state.
 struct Pass {
   bool training = false;
   Random* random = nullptr;
+  // Where set, every layer attends by softmax, whatever its kind, and first shows the observer its projection [B,T,3C]:
+  // how a kernel learns from a teacher that reads the same queries and keys.
+  using Observer = std::function<void(const MultiHeadAttention& layer, const Var& projected, const AttentionMask& mask)>;
+  const Observer* observer = nullptr;
 };
 
 }  // namespace flexformer

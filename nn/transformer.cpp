@@ -18,7 +18,7 @@ Block::Block(const Scope& scope, const TransformerOptions& options, const Initia
 
 Var Block::forward(const Var& x, const AttentionMask& mask, const Pass& pass) const {
   const Var h =
-      add_layer(x, dropout_, pass, [&](const Var& r) { return attention.forward(norm1.forward(x), mask, r); });
+      add_layer(x, dropout_, pass, [&](const Var& r) { return attention.forward(norm1.forward(x), mask, r, pass); });
   return add_layer(h, dropout_, pass, [&](const Var& r) { return mlp.forward(norm2.forward(h), r); });
 }
 

@@ -43,10 +43,10 @@ class WatchedTask : public Task {
   Index micro_batches() const override { return task_.micro_batches(); }
   Var loss_sum(Index micro, const Pass& pass) override { return task_.loss_sum(micro, pass); }
   bool has_validation() const override { return task_.has_validation(); }
-  Evaluation evaluate() override {
+  Evaluation evaluate(const Pass& pass) override {
     ++evaluations;
     graphs += Tape::current() != nullptr;
-    return task_.evaluate();
+    return task_.evaluate(pass);
   }
 
   Index cut_at = -1;

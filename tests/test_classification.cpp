@@ -104,7 +104,7 @@ TEST_CASE("figures are means over rows and do not depend on how rows are batched
     }
     for (Index batch : {1, 2, 3, 5, 64}) {
       ClassificationTask task(model, texts, texts, kThree, {.batch = batch});
-      const Evaluation result = task.evaluate();
+      const Evaluation result = task.evaluate({});
       CHECK(result.targets == rows);
       CHECK(result.loss == doctest::Approx(loss / double(rows)).epsilon(1e-6));
       CHECK(result.log.at("valid_accuracy") == correct / double(rows));
@@ -287,7 +287,7 @@ TEST_CASE("scores are learned as numbers: one output, squared error, correlation
   const SavedClassifier saved(run.folder);
   CHECK(saved.labels == *run.data.labels);
   const EncodedTexts again = load_labelled(saved.options, valid, *saved.tokenizer, saved.labels);
-  const Figures figures = make_text_task(*saved.model, again, again, saved.labels, saved.options)->figures(again);
+  const Figures figures = make_text_task(*saved.model, again, again, saved.labels, saved.options)->figures(again, {});
   CHECK(figures.loss == doctest::Approx(run.summary.at("best_valid_loss").get<double>()).epsilon(1e-6));
   CHECK(contains(figures.words, "Pearson 1.0"));
 }
@@ -345,7 +345,7 @@ TEST_CASE("balanced class weights make each class count alike, with mean 1 over 
     CHECK(task.begin_step(0) == 12);
     CHECK(task.loss_sum(0, {}).value().item() == doctest::Approx(wanted).epsilon(1e-5));
     ClassificationTask plain(model, texts, texts, kThree, {.batch = 12, .label_smoothing = smoothing});
-    CHECK(plain.evaluate().loss == task.evaluate().loss);  // validation is not weighted
+    CHECK(plain.evaluate({}).loss == task.evaluate({}).loss);  // validation is not weighted
   }
 }
 

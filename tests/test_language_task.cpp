@@ -52,7 +52,7 @@ TEST_CASE("validation counts every token but the first once, whatever the length
       CAPTURE(stride);
       const TextData data = text_data(40, length);
       LanguageTask task(model, data, {.block = 16, .batch = 3, .valid_stride = stride});
-      const Evaluation result = task.evaluate();
+      const Evaluation result = task.evaluate({});
       const Index targets = length - 1, step = stride == 0 ? 16 : std::min<Index>(stride, 16);
       double sum = 0;
       for (Index j = 0; j < targets; ++j) {
@@ -79,7 +79,7 @@ TEST_CASE("validation does not depend on the size of training batches") {
   const TextData data = text_data(40, 500);
   std::set<double> losses;
   for (Index batch : {1, 2, 3, 5, 64})
-    losses.insert(LanguageTask(model, data, {.block = 16, .batch = batch, .accumulate = batch}).evaluate().loss);
+    losses.insert(LanguageTask(model, data, {.block = 16, .batch = batch, .accumulate = batch}).evaluate({}).loss);
   CHECK(losses.size() == 1);
 }
 

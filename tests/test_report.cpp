@@ -235,6 +235,6 @@ TEST_CASE("a classifier logs its confusion matrix, a language model its samples 
   SmallLanguageRun language(home.path() / "lm", small_text());
   LanguageTask task(*language.model, language.data, window_options(language.options, false),
                     [] { return std::string("drawn"); });
-  CHECK(task.evaluate().log.at("sample") == "drawn");
-  CHECK_FALSE(language.task->evaluate().log.contains("sample"));
+  CHECK(task.evaluate({}).log.at("sample") == "drawn");
+  CHECK_FALSE(language.task->evaluate({}).log.contains("sample"));
 }

@@ -24,7 +24,7 @@ class ScriptedTask : public Task {
   Index micro_batches() const override { return 1; }
   Var loss_sum(Index, const Pass&) override { return sum(mul(weight_, weight_)); }
   bool has_validation() const override { return true; }
-  Evaluation evaluate() override {
+  Evaluation evaluate(const Pass&) override {
     Evaluation result;
     result.targets = 1;
     result.loss = losses_.at(calls++);

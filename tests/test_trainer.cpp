@@ -207,7 +207,7 @@ TEST_CASE("dropout does not touch evaluation, and evaluation does not touch trai
   SmallLanguageRun plain(home.path() / "a", small_text(), arguments),
       watched(home.path() / "b", small_text(), arguments);
   watched.watched->before_step = [&](Index) {
-    const Evaluation first = watched.task->evaluate(), second = watched.task->evaluate();
+    const Evaluation first = watched.task->evaluate({}), second = watched.task->evaluate({});
     CHECK(first.loss == second.loss);
   };
   REQUIRE(plain.train() == 0);

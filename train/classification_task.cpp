@@ -67,13 +67,13 @@ Var ClassificationTask::loss_sum(Index micro_batch, const Pass& pass) {
   return cross_entropy(logits, labels, {.label_smoothing = options_.label_smoothing, .mean = false});
 }
 
-ClassificationResult ClassificationTask::measure(const EncodedTexts& texts) const {
+ClassificationResult ClassificationTask::measure(const EncodedTexts& texts, const Pass& pass) const {
   const Index classes = model_.options().classes;
   ClassificationResult result(classes);
   double sum = 0;
   for (const std::vector<Index>& rows : length_groups(texts, kEvaluationTokens)) {
     if (stop_signal()) throw Stopped{};
-    const Var logits = classify(model_, texts, rows, {});
+    const Var logits = classify(model_, texts, rows, pass);
     const Tensor labels = row_labels(texts, rows);
     sum += double(cross_entropy(logits, labels, {.mean = false}).value().item());
     for (Index i = 0; i < Index(rows.size()); ++i) {
@@ -85,8 +85,8 @@ ClassificationResult ClassificationTask::measure(const EncodedTexts& texts) cons
   return result;
 }
 
-Figures ClassificationTask::figures(const EncodedTexts& texts) const {
-  const ClassificationResult measured = measure(texts);
+Figures ClassificationTask::figures(const EncodedTexts& texts, const Pass& pass) const {
+  const ClassificationResult measured = measure(texts, pass);
   const ConfusionMatrix& m = measured.confusion;
   return {measured.loss,
           {{"accuracy", m.accuracy()}, {"mcc", m.matthews()}},
@@ -96,8 +96,8 @@ Figures ClassificationTask::figures(const EncodedTexts& texts) const {
           table_of_classes(m, labels_)};
 }
 
-Evaluation ClassificationTask::evaluate() {
-  const ClassificationResult measured = measure(valid_);
+Evaluation ClassificationTask::evaluate(const Pass& pass) {
+  const ClassificationResult measured = measure(valid_, pass);
   const ConfusionMatrix& m = measured.confusion;
   Evaluation out;
   out.loss = measured.loss;

@@ -21,11 +21,11 @@ class ClassificationTask : public TextTask {
                      const LabelMap& labels, const ClassificationOptions& options);
 
   Var loss_sum(Index micro_batch, const Pass& pass) override;
-  Evaluation evaluate() override;
-  Figures figures(const EncodedTexts& texts) const override;
+  Evaluation evaluate(const Pass& pass) override;
+  Figures figures(const EncodedTexts& texts, const Pass& pass) const override;
 
  private:
-  ClassificationResult measure(const EncodedTexts& texts) const;
+  ClassificationResult measure(const EncodedTexts& texts, const Pass& pass) const;
 
   std::vector<float> class_weights_;  // empty: all 1
 };

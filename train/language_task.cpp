@@ -41,21 +41,21 @@ Var LanguageTask::loss_sum(Index micro_batch, const Pass& pass) {
   return model_.loss(ids, targets, pass, {.label_smoothing = options_.label_smoothing, .mean = false});
 }
 
-double LanguageTask::window_loss(const std::vector<Index>& starts, Index length, Index counted) const {
+double LanguageTask::window_loss(const std::vector<Index>& starts, Index length, Index counted, const Pass& pass) const {
   Tensor ids, targets;
   fill_windows(data_.valid, starts, length, ids, targets);
   for (Index row = 0; row < Index(starts.size()); ++row)
     std::fill_n(targets.ints() + row * length, length - counted, -100);
-  return double(model_.loss(ids, targets, {}, {.mean = false}).value().item());
+  return double(model_.loss(ids, targets, pass, {.mean = false}).value().item());
 }
 
-Evaluation LanguageTask::evaluate() {
+Evaluation LanguageTask::evaluate(const Pass& pass) {
   const Index targets = Index(data_.valid.size()) - 1, block = options_.block;
   const Index stride = options_.valid_stride ? std::min(options_.valid_stride, block) : block;
   const Index rows = std::max<Index>(1, 4096 / block);  // windows at a time: bounds memory, not the result
   double sum = 0;
   Index done = std::min(block, targets);
-  sum += window_loss({0}, done, done);
+  sum += window_loss({0}, done, done, pass);
   std::vector<Index> starts;
   while (done < targets) {
     if (stop_signal()) throw Stopped{};
@@ -65,7 +65,7 @@ Evaluation LanguageTask::evaluate() {
     done += counted;
     const bool last_of_its_size = done == targets || std::min(stride, targets - done) != counted;
     if (Index(starts.size()) == rows || last_of_its_size) {
-      sum += window_loss(starts, length, counted);
+      sum += window_loss(starts, length, counted, pass);
       starts.clear();
     }
   }

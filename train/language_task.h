@@ -32,11 +32,11 @@ class LanguageTask : public Task {
   bool has_validation() const override { return data_.valid.size() >= 2; }
   // Every token but the first is a target once. A window's first block - stride tokens are context only, unless it is
   // the first window; the last window may be shorter.
-  Evaluation evaluate() override;
+  Evaluation evaluate(const Pass& pass) override;
 
  private:
   // Summed loss of windows of equal length, counting the last `counted` targets of each.
-  double window_loss(const std::vector<Index>& starts, Index length, Index counted) const;
+  double window_loss(const std::vector<Index>& starts, Index length, Index counted, const Pass& pass) const;
 
   const LanguageModel& model_;
   const TextData& data_;

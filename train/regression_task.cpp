@@ -48,11 +48,11 @@ Var RegressionTask::loss_sum(Index micro_batch, const Pass& pass) {
   return sum(square(classify(model_, train_, rows, pass) - Var(wanted)));
 }
 
-Figures RegressionTask::figures(const EncodedTexts& texts) const {
+Figures RegressionTask::figures(const EncodedTexts& texts, const Pass& pass) const {
   std::vector<double> given, wanted;  // in units of the deviation
   for (const std::vector<Index>& rows : length_groups(texts, kEvaluationTokens)) {
     if (stop_signal()) throw Stopped{};
-    const Var outputs = classify(model_, texts, rows, {});
+    const Var outputs = classify(model_, texts, rows, pass);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       given.push_back(double(outputs.value().data()[i]));
       wanted.push_back(double(texts.rows[std::size_t(rows[i])].number));
@@ -70,8 +70,8 @@ Figures RegressionTask::figures(const EncodedTexts& texts) const {
           ""};
 }
 
-Evaluation RegressionTask::evaluate() {
-  const Figures found = figures(valid_);
+Evaluation RegressionTask::evaluate(const Pass& pass) {
+  const Figures found = figures(valid_, pass);
   Evaluation out;
   out.loss = found.loss;
   out.targets = Index(valid_.rows.size());

@@ -14,8 +14,8 @@ class RegressionTask : public TextTask {
   using TextTask::TextTask;
 
   Var loss_sum(Index micro_batch, const Pass& pass) override;
-  Evaluation evaluate() override;
-  Figures figures(const EncodedTexts& texts) const override;
+  Evaluation evaluate(const Pass& pass) override;
+  Figures figures(const EncodedTexts& texts, const Pass& pass) const override;
 };
 
 // sum (x - mean x)(y - mean y) / sqrt(sum (x - mean x)^2 sum (y - mean y)^2); 0 where one of them does not vary.

@@ -54,7 +54,8 @@ struct Loaded {
   TrainingState state;
 };
 
-Loaded load(const fs::path& folder, const char* name, const std::string& vocabulary) {
+// Without a vocabulary, any will do.
+Loaded load(const fs::path& folder, const char* name, const std::string* vocabulary) {
   const fs::path path = with_ending(folder, name, ".safetensors"), readable = with_ending(folder, name, ".json");
   const std::string source = path.string();
   Loaded loaded;
@@ -62,9 +63,9 @@ Loaded load(const fs::path& folder, const char* name, const std::string& vocabul
   const auto state = loaded.file.metadata.find("state");
   if (state == loaded.file.metadata.end()) fail(source, ": this is no checkpoint: its header lacks \"state\"");
   loaded.state = TrainingState::from_json(parse_json(state->second, source), source);
-  if (loaded.state.vocabulary != vocabulary)
+  if (vocabulary && loaded.state.vocabulary != *vocabulary)
     fail(source, " was trained with tokenizer and labels of fingerprint ", loaded.state.vocabulary,
-         ", but those in the run folder have ", vocabulary, "; put the run's own tokenizer.json and labels.json back");
+         ", but those in the run folder have ", *vocabulary, "; put the run's own tokenizer.json and labels.json back");
   if (fs::exists(readable)) {
     const Json copy = read_json(readable);
     const auto step = json_get<std::int64_t>(copy, "step", readable.string());
@@ -137,7 +138,7 @@ RunFolder RunFolder::for_use(const std::string& run, const std::string& program)
       fail("run=", run, ": no trained model here (config.json and checkpoint/ are missing or incomplete)");
     const fs::path config = folder.file("config.json");
     const auto maker = json_get<std::string>(read_json(config), "program", config.string());
-    if (maker != program) fail("run=", run, ": this is a run of ", maker, ", not of ", program);
+    if (!program.empty() && maker != program) fail("run=", run, ": this is a run of ", maker, ", not of ", program);
     return folder;
   }
   fs::path newest;
@@ -199,19 +200,49 @@ void RunFolder::save_best(const Parameters& parameters, const TrainingState& sta
 
 TrainingState RunFolder::load_last(const Parameters& parameters, const Optimizer& optimizer,
                                    const std::string& vocabulary) const {
-  const Loaded loaded = load(path_, kLast, vocabulary);
+  const Loaded loaded = load(path_, kLast, &vocabulary);
   NamedTensors targets = parameters.tensors();
   for (NamedTensor& tensor : optimizer.state()) targets.push_back(std::move(tensor));
   load_tensors(targets, loaded.file.tensors, with_ending(path_, kLast, ".safetensors").string());
   return loaded.state;
 }
 
-Index RunFolder::load_best(const Parameters& parameters, const std::string& vocabulary) const {
-  Loaded loaded = load(path_, has_best() ? kBest : kLast, vocabulary);
-  std::erase_if(loaded.file.tensors, [](const NamedTensor& t) { return t.name.starts_with("optimizer."); });
-  load_tensors(parameters.tensors(), loaded.file.tensors,
-               with_ending(path_, has_best() ? kBest : kLast, ".safetensors").string());
+Index RunFolder::load_best_part(const NamedTensors& targets, const std::function<bool(const std::string& name)>& wanted,
+                                const std::string* vocabulary) const {
+  const char* which = has_best() ? kBest : kLast;
+  Loaded loaded = load(path_, which, vocabulary);
+  std::erase_if(loaded.file.tensors,
+                [&](const NamedTensor& t) { return t.name.starts_with("optimizer.") || !wanted(t.name); });
+  load_tensors(targets, loaded.file.tensors, with_ending(path_, which, ".safetensors").string());
   return loaded.state.step;
+}
+
+Index RunFolder::load_best(const Parameters& parameters, const std::string& vocabulary) const {
+  return load_best_part(
+      parameters.tensors(), [](const std::string&) { return true; }, &vocabulary);
+}
+
+namespace {
+NamedTensors kernel_tensors(const Parameters& parameters, bool kernel) {
+  NamedTensors out;
+  for (const Parameter& p : parameters)
+    if (p.kernel == kernel) out.push_back({p.name, p.var.value()});
+  return out;
+}
+bool is_kernel(const Parameters& parameters, const std::string& name) {
+  return parameters.has(name) && parameters[name].kernel;
+}
+}  // namespace
+
+Index RunFolder::load_best_without_kernels(const Parameters& parameters, const std::string& vocabulary) const {
+  return load_best_part(
+      kernel_tensors(parameters, false), [&](const std::string& name) { return !is_kernel(parameters, name); },
+      &vocabulary);
+}
+
+Index RunFolder::load_best_kernels(const Parameters& parameters) const {
+  return load_best_part(
+      kernel_tensors(parameters, true), [&](const std::string& name) { return is_kernel(parameters, name); }, nullptr);
 }
 
 void RunFolder::log(const Json& line) const {

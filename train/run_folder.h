@@ -8,6 +8,7 @@
 // both. The .json beside it is a copy to read.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "nn/optim.h"
@@ -43,7 +44,8 @@ class RunFolder {
   // The folder a training program writes to. An empty `out` takes the first free runs/PREFIX-N. A folder that holds a
   // complete checkpoint is an error unless `resume`; interrupted leftovers of earlier saves are removed.
   static RunFolder for_training(const std::string& out, const std::string& prefix, bool resume);
-  // The folder a finished or interrupted run left; an empty `run` takes the newest under runs/ made by `program`.
+  // The folder a finished or interrupted run of `program` left (empty: of any); an empty `run` takes the newest under
+  // runs/ made by `program`.
   static RunFolder for_use(const std::string& run, const std::string& program);
 
   const std::filesystem::path& path() const { return path_; }
@@ -67,6 +69,10 @@ class RunFolder {
                           const std::string& vocabulary) const;
   // Loads best.safetensors, or the last parameters where no validation ever chose a best. Returns the step.
   Index load_best(const Parameters& parameters, const std::string& vocabulary) const;
+  // The same for all but the attention kernels' parameters, which stay as they are: how a student gets its teacher's
+  // weights. And the kernels alone, which fit any vocabulary.
+  Index load_best_without_kernels(const Parameters& parameters, const std::string& vocabulary) const;
+  Index load_best_kernels(const Parameters& parameters) const;
 
   void log(const Json& line) const;  // appends a line to metrics.jsonl
   // Makes the folder that of a run which stands at `last_step`: drops the lines of later steps and half a line at the
@@ -74,6 +80,9 @@ class RunFolder {
   void rewind(Index last_step) const;
 
  private:
+  Index load_best_part(const NamedTensors& targets, const std::function<bool(const std::string& name)>& wanted,
+                       const std::string* vocabulary) const;
+
   std::filesystem::path path_;
 };
 

@@ -36,7 +36,7 @@ class TextTask : public Task {
   bool has_validation() const override { return !valid_.rows.empty(); }
 
   // The result does not depend on how rows are batched. Throws Stopped if stop_signal() is set on the way.
-  virtual Figures figures(const EncodedTexts& texts) const = 0;
+  virtual Figures figures(const EncodedTexts& texts, const Pass& pass) const = 0;
 
  protected:
   std::span<const Index> micro_batch_rows(Index micro_batch) const;

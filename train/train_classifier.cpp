@@ -36,7 +36,7 @@ int evaluate_saved(const Options& options, Console& console) {
     texts = load_labelled(saved.options, options.text("data.valid"), *saved.tokenizer, saved.labels);
   else
     texts = load_classifier_data(saved.options, std::move(saved.tokenizer), saved.labels, true).valid_texts;
-  const Figures result = make_text_task(*saved.model, texts, texts, saved.labels, saved.options)->figures(texts);
+  const Figures result = make_text_task(*saved.model, texts, texts, saved.labels, saved.options)->figures(texts, {});
   console.say(text(folder.path().string(), ", best weights (step ", saved.step, "): ", result.words));
   if (!result.table.empty()) console.say(result.table);
   return 0;
@@ -57,13 +57,13 @@ void describe(Console& console, const Options& options, const ClassifierData& da
 // Prints how the last weights do in validation and the best in the test; returns the summary with the test's figures.
 Json final_figures(Console& console, const RunFolder& folder, const ClassifierData& data, const Classifier& model,
                    const TextTask& task, const Trainer& trainer) {
-  const Figures last = task.figures(data.valid_texts);
+  const Figures last = task.figures(data.valid_texts, {});
   console.say(text("\nvalidation, last weights: ", last.words));
   if (!last.table.empty()) console.say(last.table);
   Json summary = trainer.summary();
   if (!data.test) return summary;
   folder.load_best(model.parameters(), data.vocabulary());
-  const Figures test = task.figures(data.test_texts);
+  const Figures test = task.figures(data.test_texts, {});
   console.say(text("test, best weights (step ", trainer.state().best_step, "): ", test.words));
   for (const auto& [name, value] : test.scores.items()) summary["test_" + name] = json_number(value.get<double>());
   summary["test_loss"] = json_number(test.loss);

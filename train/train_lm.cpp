@@ -62,7 +62,7 @@ int evaluate_saved(const Options& options, Console& console) {
     data = load_language_data(saved.options, load_tokenizer(folder));
   }
   LanguageTask task(*saved.model, data.text, window_options(saved.options, data.embedded));
-  const Evaluation result = task.evaluate();
+  const Evaluation result = task.evaluate({});
   console.say(text(folder.path().string(), ", best weights (step ", saved.step, "): validation loss ",
                    fixed(result.loss, 6), " nats per token over ", grouped(result.targets), " tokens, ", result.words,
                    ", ", fixed(result.summary.at("valid_bits_per_byte").get<double>(), 4), " bits per byte"));

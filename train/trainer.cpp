@@ -212,7 +212,7 @@ void Trainer::log_step(bool always) {
 
 void Trainer::evaluate() {
   if (!task_.has_validation()) return;
-  last_ = task_.evaluate();
+  last_ = task_.evaluate({});
   state_.evaluated_step = state_.step;
   Json line = {{"step", state_.step}, {"valid_loss", json_number(last_.loss)}};
   line.update(last_.log);
@@ -258,7 +258,7 @@ void Trainer::finish() {
   if (state_.evaluated_step != state_.step)
     evaluate();
   else if (!last_.targets && task_.has_validation())
-    last_ = task_.evaluate();  // resumed at the very end: counted and logged already
+    last_ = task_.evaluate({});  // resumed at the very end: counted and logged already
   save();
   summary_ = {{"program", options_.program()},
               {"attention", options_.text("model.attention")},

@@ -36,7 +36,7 @@ class Task {
 
   virtual bool has_validation() const = 0;
   // Throws Stopped if stop_signal() is set on the way.
-  virtual Evaluation evaluate() = 0;
+  virtual Evaluation evaluate(const Pass& pass) = 0;
 };
 
 // Thrown by Task::evaluate() when it was asked to stop: nothing is lost, since evaluating again gives the same.

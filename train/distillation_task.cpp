@@ -1,0 +1,113 @@
+#include "train/distillation_task.h"
+
+#include <algorithm>
+
+#include "train/files.h"
+
+namespace flexformer {
+namespace {
+
+// Part 0 (q) or 1 (k) of a projection [B,T,3C] as [B,H,T,d].
+Var heads_of(const Var& projected, const MultiHeadAttention& layer, Index part) {
+  const Index B = projected.size(0), T = projected.size(1), C = layer.heads * layer.head_size;
+  return permute(reshape(slice(projected, 2, part * C, (part + 1) * C), {B, T, layer.heads, layer.head_size}),
+                 {0, 2, 1, 3});
+}
+
+double count_tokens(const Var& projected, const AttentionMask& mask) {
+  if (!mask.key_mask.defined()) return double(projected.size(0) * projected.size(1));
+  const std::int32_t* present = mask.key_mask.ints();
+  return double(mask.key_mask.numel() - std::count(present, present + mask.key_mask.numel(), 0));
+}
+
+}  // namespace
+
+void HeadLosses::add(Index layer, const Tensor& losses, double tokens) {
+  tokens_ += tokens;
+  for (Index h = 0; h < heads_; ++h) sums_[std::size_t(layer * heads_ + h)] += double(losses.data()[h]) * tokens;
+}
+
+double HeadLosses::mean() const {
+  double sum = 0;
+  for (double s : sums_) sum += s;
+  return sum / (tokens_ * double(heads_));
+}
+
+std::string HeadLosses::table() const {
+  std::string out = "layer  loss of each head\n";
+  for (Index layer = 0; layer < layers_; ++layer) {
+    out += std::string(layer < 9 ? 4 : 3, ' ') + std::to_string(layer + 1);
+    for (Index head = 0; head < heads_; ++head) out += "  " + fixed(at(layer, head), 3);
+    out += "\n";
+  }
+  return out;
+}
+
+Json HeadLosses::to_json() const {
+  Json rows = Json::array();
+  for (Index layer = 0; layer < layers_; ++layer) {
+    Json row = Json::array();
+    for (Index head = 0; head < heads_; ++head) row.push_back(json_number(at(layer, head)));
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+Var layer_distillation(const MultiHeadAttention& layer, const Var& projected, const AttentionMask& mask,
+                       double& tokens) {
+  tokens = count_tokens(projected, mask);
+  const Var q = heads_of(projected, layer, 0), k = heads_of(projected, layer, 1);
+  return attention_distillation(q.value(), k.value(), q, k, layer.feature_map(), mask, layer.floor);
+}
+
+DistillationTask::DistillationTask(Task& task, const Transformer& transformer)
+    : task_(task),
+      layers_(Index(transformer.blocks.size())),
+      validation_(layers_, transformer.blocks.front().attention.heads) {}
+
+Var DistillationTask::loss_sum(Index micro_batch, const Pass&) {
+  Var total;
+  const Pass::Observer observe = [&](const MultiHeadAttention& layer, const Var& projected, const AttentionMask& mask) {
+    double tokens = 0;
+    const Var loss = mean(layer_distillation(layer, projected, mask, tokens));
+    const Var weighted = scale(loss, float(tokens / double(layers_)));
+    total = total.defined() ? total + weighted : weighted;
+  };
+  task_.loss_sum(micro_batch, {.observer = &observe});  // the teacher reads without dropout; its own loss is not needed
+  return total;
+}
+
+Evaluation DistillationTask::evaluate(const Pass&) {
+  HeadLosses losses(layers_, validation_.heads());
+  Index calls = 0;
+  const Pass::Observer observe = [&](const MultiHeadAttention& layer, const Var& projected, const AttentionMask& mask) {
+    double tokens = 0;
+    const Var loss = layer_distillation(layer, projected, mask, tokens);
+    losses.add(calls++ % layers_, loss.value(), tokens);
+  };
+  const Evaluation teacher = task_.evaluate({.observer = &observe});
+  validation_ = losses;
+  Evaluation out;
+  out.loss = losses.mean();
+  out.targets = teacher.targets;
+  out.log["teacher_loss"] = json_number(teacher.loss);
+  out.summary["teacher_loss"] = json_number(teacher.loss);
+  out.summary["head_losses"] = losses.to_json();
+  out.words = text("(the teacher's own loss: ", fixed(teacher.loss, 4), ")");
+  return out;
+}
+
+std::uint64_t hash_without_kernels(const Parameters& parameters) {
+  std::string bytes;
+  for (const Parameter& p : parameters) {
+    if (p.kernel) continue;
+    const Tensor& tensor = p.var.value();
+    const std::uint64_t part =
+        fnv1a64({reinterpret_cast<const char*>(tensor.data()), std::size_t(tensor.numel()) * sizeof(float)});
+    bytes += p.name;
+    bytes.append(reinterpret_cast<const char*>(&part), sizeof part);
+  }
+  return fnv1a64(bytes);
+}
+
+}  // namespace flexformer
