@@ -41,8 +41,8 @@ space := $(empty) $(empty)
 hash := \#
 
 # A misspelt setting would be ignored without a word: everything given on the command line must be one of ours.
-# $(call nearest,NAME): the setting with the smallest edit distance.
-nearest = $(shell printf '%s\n' $(settings) | awk -v name='$(1)' ' \
+# $(call nearest,NAME,WORDS): the word with the smallest edit distance, in whatever case.
+nearest = $(shell printf '%s\n' $(2) | awk -v name='$(1)' ' \
   function least(a, b, c) { a = a < b ? a : b; return a < c ? a : c } \
   function distance(s, t,    i, j, d) { \
     for (i = 0; i <= length(s); i++) d[i, 0] = i; \
@@ -50,11 +50,11 @@ nearest = $(shell printf '%s\n' $(settings) | awk -v name='$(1)' ' \
     for (i = 1; i <= length(s); i++) for (j = 1; j <= length(t); j++) d[i, j] = least(d[i-1, j] + 1, d[i, j-1] + 1, \
       d[i-1, j-1] + (substr(s, i, 1) != substr(t, j, 1))); \
     return d[length(s), length(t)] } \
-  { d = distance(toupper(name), $$1); if (NR == 1 || d < best) { best = d; word = $$1 } } END { print word }')
+  { d = distance(toupper(name), toupper($$1)); if (NR == 1 || d < best) { best = d; word = $$1 } } END { print word }')
 given := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
 unknown := $(firstword $(filter-out $(settings) SHELL,$(given)))
 ifneq ($(unknown),)
-$(error there is no setting $(unknown); did you mean $(call nearest,$(unknown))? All: $(settings))
+$(error there is no setting $(unknown); did you mean $(call nearest,$(unknown),$(settings))? All: $(settings))
 endif
 
 # $(call one_of,NAME,words): stops unless the setting is empty or one of the words.
@@ -65,6 +65,18 @@ $(call one_of,DEBUG,0 1)
 $(call one_of,SAN,asan tsan)
 $(call one_of,OMP,auto 0 1)
 $(call one_of,V,0 1)
+
+# Data sets: those that are fetched stand in a table, the others are made by a program.
+generated_sets := listops pathfinder
+data_sets = $(shell sed -n 's/^name //p' train/data_sets.txt) $(generated_sets)
+wanted_sets := $(patsubst data-%,%,$(filter data-%,$(MAKECMDGOALS)))
+ifneq ($(wanted_sets),)
+unknown := $(firstword $(filter-out $(data_sets),$(wanted_sets)))
+ifneq ($(unknown),)
+$(error there is no data set $(unknown); did you mean data-$(call nearest,$(unknown),$(data_sets))? All: $(data_sets))
+endif
+endif
+fetched := $(addprefix data-,$(filter-out $(generated_sets),$(wanted_sets)))
 
 # NaN and infinity carry meaning here (masked scores, the check for a diverged loss); these flags assume there are none.
 unsafe := $(filter -Ofast -ffast-math -funsafe-math-optimizations -ffinite-math-only -fassociative-math \
@@ -121,8 +133,8 @@ optimise_debug := -Og $(debug_flags)
 optimise := $(or $(optimise_$(lastword $(flavour))),-O3)
 base_flags := -std=c++20 $(optimise) -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wall -Wextra -pthread -I.
 
-# Nothing needs to be probed to clean, to print the help and so on.
-building := $(filter-out clean help format data-%,$(or $(MAKECMDGOALS),$(.DEFAULT_GOAL)))
+# Nothing needs to be probed to clean, to print the help, to fetch data and so on.
+building := $(filter-out clean help format $(fetched),$(or $(MAKECMDGOALS),$(.DEFAULT_GOAL)))
 ifneq ($(building),)
 
 # `make -j8 clean all`: what is to be cleaned goes now, before anything is built beside it.
@@ -217,7 +229,7 @@ endif
 # cases, bench_*.cpp the parts of bench, peer_*.cpp its comparisons with other libraries, and the rest is shared by the
 # test program and golden.
 mains := $(wildcard train/train_lm.cpp train/train_classifier.cpp train/distill.cpp train/generate.cpp \
-  train/predict.cpp train/compare.cpp tests/bench.cpp tests/golden.cpp)
+  train/predict.cpp train/compare.cpp train/make_data.cpp tests/bench.cpp tests/golden.cpp)
 library := $(filter-out $(mains),$(sort $(wildcard tensor/*.cpp autograd/*.cpp nn/*.cpp train/*.cpp)))
 test_cases := $(sort $(wildcard tests/test_*.cpp))
 bench_parts := $(sort $(wildcard tests/bench_*.cpp))
@@ -310,8 +322,8 @@ endif
 
 # Programs replace the shell (exec), so that Ctrl-C reaches them alone and they can save; nothing they write is a target
 # that make would delete.
-.PHONY: all test unit train-lm train-text generate predict compare golden bench bench-peers gpu-check data-shakespeare \
-  help clean format
+.PHONY: all test unit train-lm train-text generate predict compare golden bench bench-peers gpu-check \
+  help clean format data-listops data-pathfinder $(fetched)
 
 all: $(programs) ## builds all programs into build/release (the default)
 
@@ -351,39 +363,21 @@ gpu-check: ## all checks that need a GPU (the recipe exits with 77 where there i
 	  echo "gpu-check: no GPU here, nothing was checked"; exit 77; }
 	@echo "gpu-check: cuda/ holds no .cu file, nothing was checked"; exit 77
 
-# $(call fetch,FILE,URL,BYTES,SHA256): into FILE.part, taking up where a broken download ended; only a complete file
-# with the right checksum gets its name. A part that cannot be the start of the right file is fetched afresh.
-define fetch
-@file='$(1)' part='$(1).part' url='$(if $(MIRROR),$(MIRROR:%/=%)/$(notdir $(2)),$(2))'; \
-size() { wc -c <"$$1" 2>/dev/null || echo 0; }; \
-sum() { sha256sum "$$1" 2>/dev/null || shasum -a 256 "$$1"; }; \
-right() { [ -f "$$1" ] && [ $$(size "$$1") -eq $(3) ] && sum "$$1" | grep -q '^$(4)'; }; \
-get() { if command -v curl >/dev/null; then \
-    curl -fL --connect-timeout 20 --speed-limit 100 --speed-time 60 -C - -o "$$part" "$$url"; \
-  else wget -c -T 60 -t 3 -O "$$part" "$$url"; fi; }; \
-wrong_start() { [ -s "$$part" ] && { [ $$got = 0 ] || [ $$got = 33 ] || [ $$(size "$$part") -ge $(3) ]; }; }; \
-if right "$$file"; then echo "$$file is there and complete"; exit 0; fi; \
-mkdir -p "$$(dirname "$$file")" || exit 1; \
-right "$$part" || { get; got=$$?; }; \
-if ! right "$$part" && wrong_start; then \
-  echo "what was there is not the start of the right file: fetching it afresh"; rm -f "$$part"; get; got=$$?; \
-fi; \
-right "$$part" || { \
-  if [ $$got = 0 ]; then rm -f "$$part"; echo "error: $$url is not the expected file" >&2; \
-  else echo "error: cannot fetch $$url" >&2; fi; \
-  echo "Get it elsewhere ($(3) bytes, sha256 $(4))," >&2; \
-  echo "put it at $$file and run make $@ again to check it; or give MIRROR=URL" >&2; exit 1; }; \
-mv "$$part" "$$file" && echo "$$file is complete; use it with: make train-lm ARGS=--data.train=$$file"
-endef
+$(fetched): data-%:
+	@MIRROR='$(MIRROR)' exec bash train/fetch_data.sh $*
 
-shakespeare_url := https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt
-shakespeare_sha256 := 86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed
-data-shakespeare: ## data/shakespeare.txt, Shakespeare's plays, 1.1 MB (public domain)
-	$(call fetch,data/shakespeare.txt,$(shakespeare_url),1115394,$(shakespeare_sha256))
+data-pathfinder: $(BUILD)/make_data ## Pathfinder of the Long Range Arena, 200,000 pictures, made here (ARGS=--rows=N)
+	@exec $(BUILD)/make_data --kind=pathfinder $(ARGS)
+
+data-listops: $(BUILD)/make_data ## ListOps of the Long Range Arena, 100,000 rows, made here
+	@exec $(BUILD)/make_data --kind=listops $(ARGS)
 
 help: ## this text
 	@echo 'make TARGET [SETTING=value ...]'
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-18s %s\n", $$1, $$2 }' Makefile
+	@echo 'Data sets, fetched into data/ (with their licence)'
+	@awk '{ key = $$1; sub(/^[a-z0-9]* /, "") } key == "name" { name = $$0 } key == "what" { what = $$0 } \
+	  key == "licence" { printf "  data-%-13s %s (%s)\n", name, what, $$0 }' train/data_sets.txt
 	@echo 'Settings'
 	@sed -n 's/^## /  /p' Makefile
 

@@ -1,38 +1,12 @@
-// Small PNG, zlib and IDX files for tests, written without compression.
+// Small PNG files for tests, of all kinds that the standard has, written without compression.
 #pragma once
 #include <string>
 #include <string_view>
 
 #include "train/inflate.h"
+#include "train/png.h"
 
 namespace flexformer::tests {
-
-inline std::string big_endian(std::uint32_t value) {
-  std::string out;
-  for (int shift : {24, 16, 8, 0}) out += char(value >> shift);
-  return out;
-}
-
-// A zlib stream of stored blocks.
-inline std::string stored_zlib(std::string_view bytes) {
-  std::string out = "\x78\x01";
-  const std::string_view all = bytes;
-  do {
-    const std::string_view part = bytes.substr(0, 65535);
-    bytes.remove_prefix(part.size());
-    out += char(bytes.empty());
-    for (unsigned length : {unsigned(part.size()), ~unsigned(part.size())}) {
-      out += char(length);
-      out += char(length >> 8);
-    }
-    out += part;
-  } while (!bytes.empty());
-  return out + big_endian(adler32(all));
-}
-
-inline std::string png_chunk(const std::string& type, const std::string& data) {
-  return big_endian(std::uint32_t(data.size())) + type + data + big_endian(crc32(type + data));
-}
 
 constexpr std::string_view kPngStart = "\x89PNG\r\n\x1a\n";
 
@@ -46,11 +20,9 @@ inline std::string png(unsigned width, unsigned height, int depth, int colour, c
          png_chunk("IEND", "");
 }
 
-// An 8-bit grey picture, rows without a filter.
+// An 8-bit grey picture.
 inline std::string grey_png(unsigned width, const std::string& pixels) {
-  std::string rows;
-  for (std::size_t at = 0; at < pixels.size(); at += width) rows += '\0' + pixels.substr(at, width);
-  return png(width, unsigned(pixels.size()) / width, 8, 0, rows);
+  return encode_png({Index(width), Index(pixels.size() / width), 1, pixels});
 }
 
 }  // namespace flexformer::tests

@@ -43,6 +43,7 @@ cd "$work" || exit 1
 mkdir tensor autograd nn train tests docs cuda
 cp "$root/Makefile" .
 cp "$root/tests/run_all.sh" tests/
+cp "$root/train/fetch_data.sh" "$root/train/data_sets.txt" train/
 echo 'int answer();' >tensor/answer.h
 printf '#include "tensor/answer.h"\nint answer() { return 42; }\n' >tensor/answer.cpp
 echo 'int layer() { return 1; }' >nn/layer.cpp
@@ -184,13 +185,46 @@ printf '#!/bin/sh\necho "E: no network" >&2\nexit 100\n' >"$tmp/bin/apt-get"
 ok "a package that cannot be installed is an error with the command to run" \
   eval "PATH='$tmp/bin':\$PATH says 'error: <nlohmann/json.hpp> is missing. Run: ' CXX='$tmp/cxx'"
 
-# Data sets, from a folder instead of the net: the checksum is that of a file made here.
+# Data sets, from a folder instead of the net: sizes and checksums are those of files made here.
 mkdir "$tmp/mirror"
 seq 20000 >"$tmp/mirror/input.txt"
-sum=$( (sha256sum "$tmp/mirror/input.txt" || shasum -a 256 "$tmp/mirror/input.txt") 2>/dev/null | cut -d ' ' -f 1)
-sed -i.old "s/86c4e6aa[0-9a-f]*/$sum/; s/1115394/$(wc -c <"$tmp/mirror/input.txt" | tr -d ' ')/" Makefile
-fetch() { mk data-shakespeare MIRROR="file://$tmp/$1"; }
+mkdir -p "$tmp/pack/aclImdb/train/pos" "$tmp/pack/aclImdb/train/neg" "$tmp/pack/CoLA"
+cp -R "$tmp/pack/aclImdb/train" "$tmp/pack/aclImdb/test"
+touch "$tmp/pack/CoLA/train.tsv" "$tmp/pack/CoLA/dev.tsv"
+tar -czf "$tmp/mirror/aclImdb_v1.tar.gz" -C "$tmp/pack" aclImdb
+# expect FILE: the table's size and checksum for the URL that ends in it become those of the file in the mirror.
+expect() {
+  local file=$tmp/mirror/$1 sum
+  sum=$( (sha256sum "$file" || shasum -a 256 "$file") 2>/dev/null | cut -d ' ' -f 1)
+  awk -v url="/$1" -v bytes="$(wc -c <"$file" | tr -d ' ')" -v sum="$sum" '
+    $1 == "url" { ours = substr($2, length($2) - length(url) + 1) == url }
+    ours && $1 == "bytes" { $2 = bytes }
+    ours && $1 == "sha256" { $2 = sum; ours = 0 }
+    { print }' train/data_sets.txt >table && mv table train/data_sets.txt
+}
+expect input.txt
+expect aclImdb_v1.tar.gz
+fetch() { mk "data-${2:-shakespeare}" MIRROR="file://$tmp/$1"; }
 complete() { cmp -s "$tmp/mirror/input.txt" data/shakespeare.txt && [ ! -e data/shakespeare.txt.part ]; }
+unpacked() { [ -d data/aclImdb/test/neg ] && [ "$(echo data/acl*)" = data/aclImdb ]; }
+ok "an unknown data set is an error with the nearest one" says "no data set imbd; did you mean data-imdb?" data-imbd
+ok "the help lists the data sets" eval "mk help && said '^ *data-imdb .*reviews' && said '^ *data-pathfinder '"
+ok "every data set is described completely" awk '
+  function bad(what) { print FILENAME ":" FNR ": " what; failed = 1 }
+  /^#/ || NF == 0 { next }
+  NF < 2 { bad("no value") }
+  $1 == "bytes" && $2 !~ /^[0-9]+$/ { bad("bytes") }
+  $1 == "sha256" && ($2 !~ /^[0-9a-f]+$/ || length($2) != 64) { bad("sha256") }
+  $1 == "url" && $2 !~ /^https:/ { bad("url") }
+  !index(" " allowed[last] " ", " " $1 " ") { bad($1 " after " last) }
+  { last = $1 }
+  END { if (last != "next") bad("the end"); exit failed }
+  BEGIN {
+    allowed[""] = allowed["next"] = "name"; allowed["name"] = "what"; allowed["what"] = "licence"
+    allowed["licence"] = "file archive"; allowed["archive"] = "folder"; allowed["folder"] = "holds"
+    allowed["file"] = allowed["holds"] = "url"; allowed["url"] = "bytes"; allowed["bytes"] = "sha256"
+    allowed["sha256"] = "file archive next"
+  }' train/data_sets.txt
 if command -v curl >/dev/null; then
   ok "a data set is fetched" eval "fetch mirror && complete"
   ok "a complete data set is not fetched again" eval "fetch nowhere && said 'there and complete'"
@@ -211,6 +245,43 @@ if command -v curl >/dev/null; then
   echo "an error page" >"$tmp/other/input.txt"
   ok "a wrong file is not taken for the data set" \
     eval "fails fetch other && said 'not the expected file' && [ ! -e data/shakespeare.txt ]"
+
+  ok "without a connection an archive may be put there by hand" \
+    eval "fails fetch nowhere imdb && said 'put it at data/aclImdb_v1.tar.gz' &&
+      cp '$tmp/mirror/aclImdb_v1.tar.gz' data/ && fetch nowhere imdb && unpacked"
+  ok "an unpacked data set is not fetched again" \
+    eval "fetch nowhere imdb && said 'there and complete' && said 'use it with: make train-text'"
+  rm -r data/aclImdb/test
+  ok "an unpacked data set that lost a part is an error" eval "fails fetch mirror imdb && said 'holds no test/pos'"
+  rm -r data/aclImdb
+  # tar ends the script that started it, when it has unpacked everything.
+  mkdir "$tmp/killer"
+  printf '#!/bin/sh\n"%s" "$@"\nkill -KILL $PPID\n' "$(command -v tar)" >"$tmp/killer/tar"
+  chmod +x "$tmp/killer/tar"
+  ok "an interrupted unpacking does not look finished" \
+    eval "fails env PATH='$tmp/killer':\$PATH make data-imdb MIRROR='file://$tmp/mirror' >'$tmp/log' 2>&1 &&
+      [ ! -e data/aclImdb ] && [ -d data/aclImdb.part/aclImdb/test ]"
+  ok "and is done again" eval "fetch mirror imdb && unpacked"
+  rm -r data/aclImdb
+  mkdir "$tmp/few"
+  for program in awk bash curl cut dirname grep make mkdir mv nproc rm sed sh sha256sum shasum tar wc; do
+    if command -v $program >/dev/null; then ln -s "$(command -v $program)" "$tmp/few/"; fi
+  done
+  ok "a missing unpacker is named before anything is fetched" \
+    eval "PATH='$tmp/few' fails mk data-cola && said 'error: unzip is needed' && [ ! -e data/CoLA.zip.part ]"
+  if command -v zip >/dev/null && command -v unzip >/dev/null; then
+    (cd "$tmp/pack" && zip -qr "$tmp/mirror/CoLA.zip" CoLA)
+    expect CoLA.zip
+    ok "an archive that lacks a file is an error" \
+      eval "fails fetch mirror cola && said 'CoLA.zip holds no CoLA/test.tsv' && [ ! -e data/CoLA ]"
+    touch "$tmp/pack/CoLA/test.tsv"
+    rm -f data/CoLA.zip "$tmp/mirror/CoLA.zip"
+    (cd "$tmp/pack" && zip -qr "$tmp/mirror/CoLA.zip" CoLA)
+    expect CoLA.zip
+    ok "a zip file is unpacked" eval "fetch mirror cola && [ -e data/CoLA/test.tsv ] && [ ! -e data/CoLA.part ]"
+  else
+    echo "skip unpacking a zip file (no zip or unzip)"
+  fi
 else
   echo "skip fetching data sets (no curl)"
 fi

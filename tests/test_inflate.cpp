@@ -6,6 +6,7 @@
 #include "tensor/error.h"
 #include "tensor/random.h"
 #include "tests/png_writer.h"
+#include "train/inflate.h"
 #include "train/png.h"
 
 using namespace flexformer;
@@ -296,4 +297,17 @@ TEST_CASE("grey values follow the formula with its rounding") {
   CHECK(grey_value(0, 0, 255) == 29);   // 0.1140 * 255.5 = 29.1
   CHECK(grey_values({1, 1, 3, std::string("\xff\0\0", 3)}) == std::string(1, char(76)));
   CHECK(grey_values({2, 1, 1, "ab"}) == "ab");
+}
+
+TEST_CASE("a picture is what it was after it went through a PNG file") {
+  for (const Index channels : {1, 3})
+    for (const Index width : {1, 7, 300}) {
+      Picture picture{width, 90, channels, {}};
+      for (Index i = 0; i < width * 90 * channels; ++i) picture.samples += char(i * i % 251);
+      const Picture read = decode_png(encode_png(picture), "f");
+      CHECK(read.width == width);
+      CHECK(read.height == 90);
+      CHECK(read.channels == channels);
+      CHECK(read.samples == picture.samples);
+    }
 }

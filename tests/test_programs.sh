@@ -111,6 +111,13 @@ ok "compare puts runs side by side" \
    grep -q 'Settings that differ' two.html"
 ok "compare makes the report of one run again" \
   "run 0 compare --out=one.html small && said 'one.html: the report of small' && whole one.html"
+ok "make_data writes pictures that a classifier learns from" \
+  "run 0 make_data --rows=40 --contour=6 --out='some pictures' && said 'complete: 40 pictures; train with: make train-text' &&
+   run 0 train_classifier --data.train='some pictures' --train.steps=1 --out=seen && said 'pathfinder, 36 rows' &&
+   run 1 make_data --rows=41 --contour=6 --out='some pictures' && complained 'some pictures was made with other settings'"
+ok "make_data wants options of its kind" \
+  "run 2 make_data --kind=listops --contour=6 && complained 'contour is given, but kind=listops has none' &&
+   run 2 make_data --contour=15 && complained 'from 3 to 14'"
 ok "compare wants runs, and names what is no run" \
   "run 2 compare && complained 'no run is given' &&
    run 1 compare 'a run' nowhere && complained 'nowhere.*no such folder' &&

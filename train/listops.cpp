@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "train/files.h"
+
 namespace flexformer {
 namespace {
 
@@ -64,6 +66,9 @@ template <class Value, class Digit, class Apply> Value fold(string_view expressi
   if (open[0].arguments.empty()) fail("listops: the expression is empty");
   return std::move(open[0].arguments[0]);
 }
+
+constexpr const char* kLraHeader = "Source\tTarget\r\n";
+std::string lra_line(const ListOpsRow& row) { return lra_source(row.text) + "\t" + row.label + "\r\n"; }
 
 // Fewest and most tokens of an expression; in double, for the most may be astronomic.
 struct Lengths {
@@ -153,7 +158,7 @@ ListOpsRow ListOps::next() {
       ++too_long;
     } else if (draw.tokens < options_.min_tokens) {
       ++too_short;
-    } else if (!seen_.insert(draw.text).second) {
+    } else if (!seen_.insert(fnv1a64(draw.text)).second) {
       ++repeated;
     } else {
       return {draw.text, std::to_string(evaluate_listops(draw.text))};
@@ -203,9 +208,21 @@ std::string lra_source(string_view expression) {
 }
 
 std::string lra_tsv(const std::vector<ListOpsRow>& rows) {
-  std::string tsv = "Source\tTarget\r\n";
-  for (const ListOpsRow& row : rows) tsv += lra_source(row.text) + "\t" + row.label + "\r\n";
+  std::string tsv = kLraHeader;
+  for (const ListOpsRow& row : rows) tsv += lra_line(row);
   return tsv;
+}
+
+bool write_lra_tsv(const std::filesystem::path& path, ListOps& source, Index rows,
+                   const std::function<bool(Index)>& proceed) {
+  AtomicFile file(path);
+  file.write(kLraHeader);
+  for (Index i = 0; i < rows; ++i) {
+    file.write(lra_line(source.next()));
+    if (i % 100 == 99 && !proceed(i + 1)) return false;
+  }
+  file.commit();
+  return true;
 }
 
 }  // namespace flexformer

@@ -6,6 +6,8 @@
 // rows of one generator are all different and those of a split never appear in another.
 #pragma once
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -49,7 +51,7 @@ class ListOps {
 
   ListOpsOptions options_;
   std::uint64_t seed_, attempts_ = 0;
-  std::unordered_set<std::string> seen_;
+  std::unordered_set<std::uint64_t> seen_;  // fingerprints: a hundred thousand long rows would fill the memory
 };
 
 struct ListOpsSplits {
@@ -68,5 +70,10 @@ int evaluate_listops(std::string_view expression);
 std::string lra_source(std::string_view expression);
 // A whole file in that spelling: "Source<tab>Target", then one row a line, lines ended by "\r\n".
 std::string lra_tsv(const std::vector<ListOpsRow>& rows);
+
+// Writes the next `rows` rows of `source` as such a file. `proceed(rows done)` is asked now and then; when it says no,
+// there is no file and false is returned.
+bool write_lra_tsv(const std::filesystem::path& path, ListOps& source, Index rows,
+                   const std::function<bool(Index)>& proceed);
 
 }  // namespace flexformer

@@ -3,6 +3,7 @@
 #include "train/png.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstdlib>
 
 #include "tensor/error.h"
@@ -150,6 +151,46 @@ Picture decode_png(std::string_view bytes, const std::string& source) {
     fail(source, ": ", raw.size(), " bytes of pixels in the PNG file, ", header.width, " x ", header.height, " need ",
          expected);
   return unpack(std::move(raw), header, colours, source);
+}
+
+std::string big_endian(std::uint32_t value) {
+  std::string bytes;
+  for (int shift : {24, 16, 8, 0}) bytes += char(value >> shift);
+  return bytes;
+}
+
+std::string stored_zlib(std::string_view bytes) {
+  constexpr std::size_t most = 65535;  // of one block
+  std::string stream = "\x78\x01";
+  std::size_t at = 0;
+  do {
+    const std::string_view block = bytes.substr(at, most);
+    at += block.size();
+    stream += char(at == bytes.size());  // the last one
+    for (unsigned length : {unsigned(block.size()), ~unsigned(block.size())}) {
+      stream += char(length);
+      stream += char(length >> 8);
+    }
+    stream += block;
+  } while (at < bytes.size());
+  return stream + big_endian(adler32(bytes));
+}
+
+std::string png_chunk(std::string_view type, std::string_view data) {
+  const std::string checked = text(type, data);
+  return big_endian(std::uint32_t(data.size())) + checked + big_endian(crc32(checked));
+}
+
+std::string encode_png(const Picture& picture) {
+  const std::size_t row_bytes = std::size_t(picture.width * picture.channels);
+  assert((picture.channels == 1 || picture.channels == 3) &&
+         picture.samples.size() == row_bytes * std::size_t(picture.height));
+  const std::string header = big_endian(std::uint32_t(picture.width)) + big_endian(std::uint32_t(picture.height)) +
+                             char(8) + char(picture.channels == 3 ? rgb : grey) + std::string(3, '\0');
+  std::string rows;
+  for (std::size_t at = 0; at < picture.samples.size(); at += row_bytes)
+    rows += '\0' + picture.samples.substr(at, row_bytes);  // 0: not predicted
+  return "\x89PNG\r\n\x1a\n" + png_chunk("IHDR", header) + png_chunk("IDAT", stored_zlib(rows)) + png_chunk("IEND", "");
 }
 
 unsigned char grey_value(unsigned char red, unsigned char green, unsigned char blue) {

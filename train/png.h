@@ -1,6 +1,7 @@
-// Pictures: PNG files and grey values. Like inflate.h, a reader of one format in less than two hundred lines instead of
-// a library: data sets of pictures need no more.
+// Pictures: PNG files and grey values. Like inflate.h, one format in two hundred lines instead of a library: data sets
+// of pictures need no more.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,14 @@ struct Picture {
 // and for more than 16 million pixels.
 Picture decode_png(std::string_view bytes, const std::string& source);
 inline bool looks_like_png(std::string_view bytes) { return bytes.starts_with("\x89PNG\r\n\x1a\n"); }
+
+// A PNG file with 8 bits a sample, not compressed. `picture` has 1 or 3 channels and all its samples.
+std::string encode_png(const Picture& picture);
+// The parts of such a file: a chunk with its length and checksum, and a whole number as PNG and zlib store it.
+std::string png_chunk(std::string_view type, std::string_view data);
+std::string big_endian(std::uint32_t value);
+// A zlib stream (RFC 1950) of `bytes` as they are: the inverse of unzlib() of inflate.h.
+std::string stored_zlib(std::string_view bytes);
 
 // The grey value of a colour, by the weights of ITU-R BT.601 and the rounding with which TensorFlow's rgb_to_grayscale,
 // and so the Long Range Arena benchmark, computes it: floor((0.2989 red + 0.5870 green + 0.1140 blue) 255.5 / 255).
