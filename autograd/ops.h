@@ -134,12 +134,13 @@ Var softmax_self_attention(const Var& qkv, Index heads, const AttentionMask& mas
 // A feature map and its parameters; see FeatureMap in kernels.h.
 struct FeatureMapVars {
   FeatureKind kind = FeatureKind::elu1;
-  Var w1, w2;  // [H,n,d]; undefined where the map has none
-  Var tau;     // [H]; undefined: all keys weigh 1
+  Var w1 = {}, w2 = {};  // [H,n,d]; undefined where the map has none
+  Var tau = {};          // [H]; undefined: all keys weigh 1
+  Index max_length = 0;  // cosformer: of the sequences it is made for; longer ones throw Error
 };
 
-// Features of x [B,H,N,d] -> [B,H,N,M].
-Var feature_map(const Var& x, const FeatureMapVars& map);
+// Features of x [B,H,N,d], queries or keys -> [B,H,N,M].
+Var feature_map(const Var& x, const FeatureMapVars& map, bool keys = false);
 
 // Kernel attention in linear time: out_i = sum_j w_j k_ij v_j / max(den_i, floor * sum_j w_j), math.md "Linear
 // attention". Shapes as softmax_attention. floor = 0 is the paper's formula as it is.

@@ -157,67 +157,115 @@ Var softmax_of(const char* op, const Problem& p, float factor) {
 
 Index frequencies(const FeatureMapVars& map) { return map.w1.defined() ? map.w1.size(1) : 0; }
 
-void check_map(const char* op, const FeatureMapVars& map, Index H, Index d) {
-  const bool has_w1 = map.kind == FeatureKind::trig_s || map.kind == FeatureKind::trig_n;
-  const bool has_w2 = map.kind == FeatureKind::trig_n;
-  check(op, map.w1.defined() == has_w1 && map.w2.defined() == has_w2,
-        "trig_s has frequencies w1, trig_n w1 and w2, other feature maps none");
-  if (has_w1)
+void check_map(const char* op, const FeatureMapVars& map, Index H, Index d, Index N) {
+  const int sets = weight_sets(map.kind);
+  check(op, map.w1.defined() == (sets >= 1) && map.w2.defined() == (sets >= 2), "this feature map has ",
+        sets == 0   ? "neither w1 nor w2"
+        : sets == 1 ? "w1, but no w2"
+                    : "both w1 and w2");
+  if (sets >= 1)
     check(op, map.w1.shape().rank() == 3 && map.w1.size(1) >= 1 && map.w1.shape() == Shape({H, map.w1.size(1), d}),
           "w1 must be [", H, ",n,", d, "], got ", map.w1.shape());
-  if (has_w2)
+  if (sets >= 2)
     check(op, map.w2.shape() == map.w1.shape(), "w2 ", map.w2.shape(), " must have the shape of w1 ", map.w1.shape());
+  check(op, map.kind != FeatureKind::polaformer || map.w1.size(1) == 1, "polaformer has one exponent per channel, w1 [",
+        H, ",1,", d, "], got ", map.w1.defined() ? text(map.w1.shape()) : "nothing");
   check(op, !map.tau.defined() || map.tau.shape() == Shape{H}, "tau must be [", H, "], got ",
         map.tau.defined() ? text(map.tau.shape()) : "nothing");
+  check(op, map.kind != FeatureKind::performer || !map.tau.defined(), "performer weighs keys by itself, without tau");
+  check(op, map.kind != FeatureKind::cosformer || N <= map.max_length, "cosformer is set up for at most ",
+        map.max_length, " tokens, got ", N, "; train it with a longer context, or take another kind of attention");
 }
 
-FeatureMap kernel_map(const FeatureMapVars& map) {
-  return {map.kind, frequencies(map), data_or_null(map.w1), data_or_null(map.w2), data_or_null(map.tau)};
+FeatureMap kernel_map(const FeatureMapVars& map, bool opposite = false) {
+  return {.kind = map.kind,
+          .n = frequencies(map),
+          .w1 = data_or_null(map.w1),
+          .w2 = data_or_null(map.w2),
+          .tau = data_or_null(map.tau),
+          .max_length = map.max_length,
+          .opposite = opposite};
+}
+
+// One run of the kernels, on values and outputs `first` .. first+dv-1 of every head, and what its backward pass needs.
+// polaformer takes two, one for each part of the values; all other kinds take one.
+struct Stream {
+  Index first;
+  AttentionSize size;
+  bool opposite;
+  Tensor running_max, denominator, unfloored;  // [B,H,Nq]
+
+  HeadsIn part(HeadsIn x) const { return {x.p + first, x.batch, x.row, x.head}; }
+  HeadsOut part(HeadsOut x) const {
+    if (x.grad) x.grad.p += first;
+    return x;
+  }
+};
+
+std::vector<Stream> streams_of(const Problem& p, FeatureKind kind) {
+  const auto stream = [&](Index first, Index width) {
+    AttentionSize size = p.size;
+    size.dv = width;
+    const auto rows = [&] { return Tensor::empty({size.B, size.H, size.Nq}, DType::f32, p.q.device()); };
+    return Stream{first, size, first > 0, rows(), rows(), rows()};
+  };
+  const Index dv = p.size.dv, half = (dv + 1) / 2;
+  if (kind != FeatureKind::polaformer) return {stream(0, dv)};
+  if (half == dv) return {stream(0, half)};  // a single channel
+  return {stream(0, half), stream(half, dv - half)};
+}
+
+void linear_backward(const Problem& p, const FeatureMapVars& map, const std::vector<Stream>& streams, const Tensor& out,
+                     float floor, const Tensor& dout) {
+  QkvGradients g = open_gradients(p);
+  for (const Stream& s : streams) {
+    launch(p.q.device(), LinearAttentionBwd{.dq = g.dq,
+                                            .dk = g.dk,
+                                            .dv = s.part(g.dv),
+                                            .dmap = {.dw1 = map.w1.gradient().out(),
+                                                     .dw2 = map.w2.gradient().out(),
+                                                     .dtau = map.tau.gradient().out()},
+                                            .dout = s.part(p.at_out.in(dout)),
+                                            .out = s.part(p.at_out.in(out)),
+                                            .q = p.at_q.in(p.q.value()),
+                                            .k = p.at_k.in(p.k.value()),
+                                            .v = s.part(p.at_v.in(p.v.value())),
+                                            .running_max = s.running_max.data(),
+                                            .denominator = s.denominator.data(),
+                                            .unfloored = s.unfloored.data(),
+                                            .key_mask = p.mask(),
+                                            .map = kernel_map(map, s.opposite),
+                                            .size = s.size,
+                                            .floor = floor,
+                                            .causal = p.causal});
+    g.dq.grad.add = g.dk.grad.add = true;
+  }
+  close_gradients(p, g);
 }
 
 Var linear_of(const char* op, const Problem& p, const FeatureMapVars& map, float floor) {
-  check_map(op, map, p.size.H, p.size.d);
+  check_map(op, map, p.size.H, p.size.d, std::max(p.size.Nq, p.size.Nk));
   check(op, floor >= 0.0f && floor < 1.0f, "floor ", floor, " is not in [0, 1)");
-  const Device device = p.q.device();
-  const Shape rows{p.size.B, p.size.H, p.size.Nq};
-  Tensor out = Tensor::empty(p.out, DType::f32, device), running_max = Tensor::empty(rows, DType::f32, device);
-  Tensor denominator = Tensor::empty(rows, DType::f32, device), unfloored = Tensor::empty(rows, DType::f32, device);
-  launch(device, LinearAttentionFwd{.out = p.at_out.out({out.data(), false}),
-                                    .running_max = running_max.data(),
-                                    .denominator = denominator.data(),
-                                    .unfloored = unfloored.data(),
-                                    .q = p.at_q.in(p.q.value()),
-                                    .k = p.at_k.in(p.k.value()),
-                                    .v = p.at_v.in(p.v.value()),
-                                    .key_mask = p.mask(),
-                                    .map = kernel_map(map),
-                                    .size = p.size,
-                                    .floor = floor,
-                                    .causal = p.causal});
-  return record(op, out, {&p.q, &p.k, &p.v, &map.w1, &map.w2, &map.tau},
-                [p, map, out, running_max, denominator, unfloored, floor](const Tensor& dout) {
-                  const QkvGradients g = open_gradients(p);
-                  launch(p.q.device(), LinearAttentionBwd{.dq = g.dq,
-                                                          .dk = g.dk,
-                                                          .dv = g.dv,
-                                                          .dmap = {.dw1 = map.w1.gradient().out(),
-                                                                   .dw2 = map.w2.gradient().out(),
-                                                                   .dtau = map.tau.gradient().out()},
-                                                          .dout = p.at_out.in(dout),
-                                                          .out = p.at_out.in(out),
-                                                          .q = p.at_q.in(p.q.value()),
-                                                          .k = p.at_k.in(p.k.value()),
-                                                          .v = p.at_v.in(p.v.value()),
-                                                          .running_max = running_max.data(),
-                                                          .denominator = denominator.data(),
-                                                          .unfloored = unfloored.data(),
-                                                          .key_mask = p.mask(),
-                                                          .map = kernel_map(map),
-                                                          .size = p.size,
-                                                          .floor = floor,
-                                                          .causal = p.causal});
-                  close_gradients(p, g);
-                });
+  Tensor out = Tensor::empty(p.out, DType::f32, p.q.device());
+  const std::vector<Stream> streams = streams_of(p, map.kind);
+  for (const Stream& s : streams) {
+    Tensor running_max = s.running_max, denominator = s.denominator, unfloored = s.unfloored;
+    launch(p.q.device(), LinearAttentionFwd{.out = s.part(p.at_out.out({out.data(), false})),
+                                            .running_max = running_max.data(),
+                                            .denominator = denominator.data(),
+                                            .unfloored = unfloored.data(),
+                                            .q = p.at_q.in(p.q.value()),
+                                            .k = p.at_k.in(p.k.value()),
+                                            .v = s.part(p.at_v.in(p.v.value())),
+                                            .key_mask = p.mask(),
+                                            .map = kernel_map(map, s.opposite),
+                                            .size = s.size,
+                                            .floor = floor,
+                                            .causal = p.causal});
+  }
+  return record(
+      op, out, {&p.q, &p.k, &p.v, &map.w1, &map.w2, &map.tau},
+      [p, map, streams, out, floor](const Tensor& dout) { linear_backward(p, map, streams, out, floor, dout); });
 }
 
 }  // namespace
@@ -240,14 +288,16 @@ Var linear_self_attention(const Var& qkv, Index heads, const FeatureMapVars& map
   return linear_of("linear_self_attention", packed_problem("linear_self_attention", qkv, heads, mask), map, floor);
 }
 
-Var feature_map(const Var& x, const FeatureMapVars& map) {
+Var feature_map(const Var& x, const FeatureMapVars& map, bool keys) {
   check("feature_map", x.shape().rank() == 4 && x.size(3) >= 1, "x must be [B,H,N,d], got ", x.shape());
   const Index B = x.size(0), H = x.size(1), N = x.size(2), d = x.size(3);
-  check_map("feature_map", map, H, d);
+  check_map("feature_map", map, H, d, N);
   Tensor y = Tensor::empty(x.shape().with(3, feature_count(map.kind, frequencies(map), d)), DType::f32, x.device());
-  launch(x.device(),
-         FeatureFwd{.y = y.data(), .x = x.value().data(), .map = kernel_map(map), .B = B, .H = H, .N = N, .d = d});
-  return record("feature_map", y, {&x, &map.w1, &map.w2}, [x, map, B, H, N, d](const Tensor& dy) {
+  launch(
+      x.device(),
+      FeatureFwd{
+          .y = y.data(), .x = x.value().data(), .map = kernel_map(map), .B = B, .H = H, .N = N, .d = d, .keys = keys});
+  return record("feature_map", y, {&x, &map.w1, &map.w2}, [x, map, B, H, N, d, keys](const Tensor& dy) {
     launch(x.device(), FeatureBwd{.dx = x.gradient().out(),
                                   .dmap = {.dw1 = map.w1.gradient().out(), .dw2 = map.w2.gradient().out(), .dtau = {}},
                                   .dy = dy.data(),
@@ -256,7 +306,8 @@ Var feature_map(const Var& x, const FeatureMapVars& map) {
                                   .B = B,
                                   .H = H,
                                   .N = N,
-                                  .d = d});
+                                  .d = d,
+                                  .keys = keys});
   });
 }
 

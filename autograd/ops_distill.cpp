@@ -75,12 +75,14 @@ Var attention_distillation(const Tensor& teacher_q, const Tensor& teacher_k, con
   check(op, teacher_k.shape() == teacher_q.shape() && teacher_q.shape() == q.shape().with(3, teacher_q.size(3)),
         "the teacher's q is ", teacher_q.shape(), ", its k ", teacher_k.shape(), ", but the student's ", q.shape());
   check(op, floor >= 0.0f && floor < 1.0f, "floor ", floor, " is not in [0, 1)");
+  check(op, map.kind != FeatureKind::performer && map.kind != FeatureKind::polaformer,
+        "performer and polaformer have no weights phi(q).phi(k) that could be compared");
   if (mask.key_mask.defined()) {
     check_ints(op, "key_mask", mask.key_mask);
     check(op, mask.key_mask.shape() == Shape({B, N}), "key_mask ", mask.key_mask.shape(), " for ", B, " sequences of ",
           N, " keys");
   }
-  const Var fq = feature_map(q, map), fk = feature_map(k, map);
+  const Var fq = feature_map(q, map), fk = feature_map(k, map, true);
   const Var log_weights = map.tau.defined()
                               ? sum(square(k), {3}, true) * reshape(exp(neg(map.tau)), {1, H, 1, 1})  // [B,H,N,1]
                               : Var(Tensor::zeros({B, H, N, 1}));

@@ -87,6 +87,7 @@ MultiHeadAttention::MultiHeadAttention(const Scope& scope, Index dim, const Atte
     : kind(&attention_kind(options.kind)),
       heads(options.heads),
       head_size(head_size_of(dim, heads)),
+      max_length(options.max_length),
       floor(options.floor),
       qkv(scope.sub("qkv"), qkv_weight(scope.sub("qkv"), dim, options.tie_qk_init.value_or(kind->ties_qk), init)),
       out(scope.sub("out"), dim, dim, init.residual),
@@ -95,13 +96,14 @@ MultiHeadAttention::MultiHeadAttention(const Scope& scope, Index dim, const Atte
   check("attention", floor >= 0 && floor <= 1, "the floor of the denominator must be in [0, 1], got ", floor);
   check("attention", !rope_ || head_size % 2 == 0, "rotary positions turn pairs of channels, but the head size is ",
         head_size, "; make dim / heads even or choose other positions");
-  const Index n = options.features > 0 ? options.features : head_size;
-  const auto d = float(head_size);
-  const Init frequencies = Init::normal(options.omega_scale / std::sqrt(std::sqrt(d)));
-  if (kind->frequency_sets >= 1) w1 = scope.parameter("w1", {heads, n, head_size}, frequencies, {.kernel = true});
-  if (kind->frequency_sets >= 2) w2 = scope.parameter("w2", {heads, n, head_size}, frequencies, {.kernel = true});
+  check("attention", !kind->has_end || max_length > 0, kind->name, " needs to know the longest sequence, max_length");
+  const MapSize size{heads, options.features > 0 ? options.features : head_size, head_size, options.omega_scale};
+  const int sets = kind->is_linear ? weight_sets(kind->features) : 0;
+  const ParameterTraits traits{.kernel = true, .trainable = kind->learns_map};
+  if (sets >= 1) w1 = scope.parameter("w1", kind->start(scope, size), traits);
+  if (sets >= 2) w2 = scope.parameter("w2", kind->start(scope, size), traits);
   if (kind->has_tau)
-    tau = scope.parameter("tau", {heads}, Init::constant(std::log(2 * std::sqrt(d))),
+    tau = scope.parameter("tau", {heads}, Init::constant(std::log(2 * std::sqrt(float(head_size)))),
                           {.kernel = true, .trainable = kind->learns_tau || options.train_tau});
 }
 
@@ -144,6 +146,8 @@ Var MultiHeadAttention::step(const Var& x, AttentionState& state, const Var& res
 
 void MultiHeadAttention::linear_step(Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v,
                                      AttentionState& state) const {
+  check("decode", !kind->has_end || state.length < max_length, kind->name, " has its end at ", max_length,
+        " tokens; start a new state from the last of them");
   const Index B = y.size(0), n = w1.defined() ? w1.size(1) : 0;
   if (!state.sums.defined()) {
     const Index M = feature_count(kind->features, n, head_size);
@@ -163,12 +167,14 @@ void MultiHeadAttention::linear_step(Tensor& y, const Tensor& q, const Tensor& k
                                                  .n = n,
                                                  .w1 = data_or_null(w1),
                                                  .w2 = data_or_null(w2),
-                                                 .tau = data_or_null(tau)},
+                                                 .tau = data_or_null(tau),
+                                                 .max_length = max_length},
                                          .B = B,
                                          .H = heads,
                                          .d = head_size,
                                          .dv = head_size,
-                                         .floor = floor});
+                                         .floor = floor,
+                                         .position = state.length});
 }
 
 void MultiHeadAttention::softmax_step(Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v,

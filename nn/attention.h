@@ -16,13 +16,14 @@ QkNorm qk_norm_from(const std::string& name);  // throws Error for any other nam
 struct AttentionOptions {
   std::string kind = "flexformer_n";  // a name from attention_kinds()
   Index heads = 4;
-  Index features = 0;        // n, frequencies per head; 0: the head size
+  Index features = 0;        // n, rows of w1 per head (frequencies, projections); 0: the head size
   float floor = -1;          // of the denominator, relative to the sum of key weights; negative: the kind's own
   float omega_scale = 0.5f;  // frequencies start as omega_scale * N(0, I / sqrt(head size)); 1 is the paper's
   bool train_tau = false;    // also in kinds where tau is fixed
   std::optional<bool> tie_qk_init = {};  // W_k starts as a copy of W_q; unset: the kind's own
   QkNorm qk_norm = QkNorm::none;
-  bool rope = false;  // rotary positions; needs an even head size
+  bool rope = false;     // rotary positions; needs an even head size
+  Index max_length = 0;  // the longest sequence, for kinds that have an end
 };
 
 // Starts of a transformer's matrices by their part in it.
@@ -60,13 +61,13 @@ class MultiHeadAttention {
   // The projection [B,T,3C] = q | k | v as the kernel sees it: rotated and normalised where that is asked for. The
   // first token stands at `position`.
   Var project(const Var& x, Index position = 0) const;
-  FeatureMapVars feature_map() const { return {kind->features, w1, w2, tau}; }  // of a linear kind
+  FeatureMapVars feature_map() const { return {kind->features, w1, w2, tau, max_length}; }  // of a linear kind
 
   const AttentionKind* kind;
-  Index heads, head_size;
+  Index heads, head_size, max_length;
   float floor;
   Linear qkv, out;
-  Var w1, w2, tau;  // [H,n,d] [H,n,d] [H]; undefined where the kind has none
+  Var w1, w2, tau;  // the feature map's, see FeatureKind: [H,n,d] [H,n,d] [H]; undefined where the kind has none
 
  private:
   Var normalise(const Var& packed) const;

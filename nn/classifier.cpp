@@ -10,6 +10,7 @@ ClassifierOptions resolved(ClassifierOptions options) {
   AttentionOptions& attention = options.transformer.attention;
   if (attention.floor < 0) attention.floor = attention_kind(attention.kind).classifier_floor;
   attention.rope = options.position == Position::rope;
+  attention.max_length = options.max_length;
   return options;
 }
 

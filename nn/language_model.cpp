@@ -8,6 +8,7 @@ LanguageModelOptions resolved(LanguageModelOptions options) {
   AttentionOptions& attention = options.transformer.attention;
   if (attention.floor < 0) attention.floor = attention_kind(attention.kind).language_floor;
   attention.rope = options.position == Position::rope;
+  attention.max_length = options.block;
   return options;
 }
 
@@ -35,6 +36,10 @@ LanguageModel::LanguageModel(const LanguageModelOptions& options, Random& random
       input_(Scope(parameters_, random), options.transformer.dim, input_of(options), start_of(options)),
       transformer_(Scope(parameters_, random), options_.transformer, start_of(options)),
       head_(make_head(Scope(parameters_, random).sub("head"), options, input_.token)) {}
+
+bool LanguageModel::has_end() const {
+  return options_.position == Position::learned || attention_kind(options_.transformer.attention.kind).has_end;
+}
 
 Var LanguageModel::hidden(const Tensor& ids, const Pass& pass) const {
   return transformer_.forward(input_.forward(ids, 0, pass), {.causal = true, .key_mask = {}}, pass);

@@ -29,6 +29,9 @@ class LanguageModel {
   // new sequences. Without dropout; must not run under an open tape.
   Tensor step(const Tensor& ids, DecodeState& state) const;
 
+  // Whether sequences end at options().block, because positions or the kind of attention do.
+  bool has_end() const;
+
   const Parameters& parameters() const { return parameters_; }
   const LanguageModelOptions& options() const { return options_; }
   const Transformer& transformer() const { return transformer_; }

@@ -24,17 +24,23 @@ double squared_norm(const float* x, Index n) {
 
 }  // namespace
 
-float log_weights(const LogWeights& lw, const HeadsIn& k, const std::int32_t* key_mask, const float* tau, Index b,
-                  Index h, Index N, Index d) {
-  const double factor = tau ? std::exp(-double(tau[h])) : 0.0;
+double log_weight(const float* key, double factor, float shift, Index d) {
+  return std::clamp(squared_norm(key, d) * factor + double(shift), -3e38, 3e38);
+}
+
+float log_weights(const LogWeights& lw, TileFeatures& phi, float* shifts, const FeatureMap& map, const HeadsIn& k,
+                  const std::int32_t* key_mask, Index b, Index h, Index N, Index d) {
+  const double factor = norm_factor(map, h, d);
+  const bool weighted = weighs_keys(map);
   float most = -HUGE_VALF;
   for (Index j = 0; j < N; ++j) {
+    if (j % kChunk == 0) phi.log_shifts(shifts, keys_of(k, b, h, j, std::min(kChunk, N - j)));
     lw.low[j] = 0;
     if (key_mask && key_mask[b * N + j] == 0) {
       lw.high[j] = -HUGE_VALF;
       continue;
     }
-    const double exact = tau ? std::min(squared_norm(row_of(k, b, h, j), d) * factor, 3e38) : 0.0;
+    const double exact = weighted ? log_weight(row_of(k, b, h, j), factor, shifts[j % kChunk], d) : 0.0;
     lw.high[j] = float(exact);
     lw.low[j] = float(std::clamp(exact - double(lw.high[j]), -1.0, 1.0));
     most = std::max(most, lw.high[j]);
@@ -147,7 +153,7 @@ void finish(Work& work, const LinearAttentionFwd& k, Index b, Index h, Index fir
     const float least = k.floor * work.sw[i];
     const bool above = work.sw[i] > 0 && (k.floor == 0.0f || work.den[i] > least);
     const float D = above ? work.den[i] : least;
-    k.running_max[at + i] = k.map.tau ? work.max[i] : 0.0f;
+    k.running_max[at + i] = weighs_keys(k.map) ? work.max[i] : 0.0f;
     k.denominator[at + i] = D;
     k.unfloored[at + i] = above ? 1.0f : 0.0f;
     float* out = work.out + i * dv;
@@ -163,8 +169,8 @@ void finish(Work& work, const LinearAttentionFwd& k, Index b, Index h, Index fir
 void causal_chunk(Work& work, const LinearAttentionFwd& k, Index b, Index h, Index first, Index rows) {
   const Index M = work.phi.count(), dv = k.size.dv;
   const float* v = row_of(k.v, b, h, first);
-  work.phi.forward(work.fq, nullptr, row_of(k.q, b, h, first), k.q.row, rows);
-  work.phi.forward(work.fk, nullptr, row_of(k.k, b, h, first), k.k.row, rows);
+  work.phi.forward(work.fq, nullptr, queries_of(k.q, b, h, first, rows));
+  work.phi.forward(work.fk, nullptr, keys_of(k.k, b, h, first, rows));
   transpose_tile(work.fq_transposed, kChunk, work.fq, M, rows, M);
 
   float running = work.Mx;
@@ -179,7 +185,7 @@ void causal_chunk(Work& work, const LinearAttentionFwd& k, Index b, Index h, Ind
   for (Index j = 0; j < rows; j += kStrip)
     small_product(work.pairs + j * kChunk + j, kChunk, {work.fk + j * M, M, 1}, work.fq_transposed + j, kChunk,
                   std::min(kStrip, rows - j), rows - j, M, false);
-  work.weigh_pairs(first, rows, k.map.tau);
+  work.weigh_pairs(first, rows, weighs_keys(k.map));
 
   // What came before the chunk, then the chunk's own keys.
   small_product(work.out, dv, {work.fq, M, 1}, work.S, dv, rows, dv, M, false);
@@ -202,12 +208,12 @@ void full_head(Work& work, const LinearAttentionFwd& k, Index b, Index h, float 
   centre_values(work.centre, work.w, work.lw, k.v, b, h, Nk, dv, max);
   for (Index j = 0; j < Nk; j += kChunk) {
     const Index rows = std::min(kChunk, Nk - j);
-    work.phi.forward(work.fk, nullptr, row_of(k.k, b, h, j), k.k.row, rows);
+    work.phi.forward(work.fk, nullptr, keys_of(k.k, b, h, j, rows));
     work.take_in(row_of(k.v, b, h, j), k.v.row, j, rows, max, dv);
   }
   for (Index i = 0; i < Nq; i += kChunk) {
     const Index rows = std::min(kChunk, Nq - i);
-    work.phi.forward(work.fq, nullptr, row_of(k.q, b, h, i), k.q.row, rows);
+    work.phi.forward(work.fq, nullptr, queries_of(k.q, b, h, i, rows));
     small_product(work.out, dv, {work.fq, M, 1}, work.S, dv, rows, dv, M, false);
     for (Index r = 0; r < rows; ++r) {
       work.den[r] = dot(work.fq + r * M, work.z, M);
@@ -227,7 +233,7 @@ void run(const LinearAttentionFwd& k) {
     Work& work = works.mine();
     const Index b = head / k.size.H, h = head % k.size.H;
     work.start(h, k.size.dv);
-    const float max = log_weights(work.lw, k.k, k.key_mask, k.map.tau, b, h, N, k.size.d);
+    const float max = log_weights(work.lw, work.phi, work.w, k.map, k.k, k.key_mask, b, h, N, k.size.d);
     if (!k.causal) return full_head(work, k, b, h, max);
     for (Index i = 0; i < N; i += kChunk) causal_chunk(work, k, b, h, i, std::min(kChunk, N - i));
   });
@@ -239,7 +245,7 @@ struct StepWork {
   StepWork(Scratch& s, const FeatureMap& map, Index d)
       : fq(s.take(feature_count(map.kind, map.n, d))),
         fk(s.take(feature_count(map.kind, map.n, d))),
-        p(s.take(projection_count(map.kind, map.n))) {}
+        p(s.take(row_scratch(map, d))) {}
   float *fq, *fk, *p;
 };
 
@@ -260,6 +266,25 @@ float step_state(float* state, float* out, const float* fq, const float* fk, con
   return den;
 }
 
+// polaformer's second part of the values, from column `first` on, is for queries whose features have changed halves.
+// Returns its denominator.
+float read_opposite(const float* state, float* out, const float* fq, Index first, Index M, Index dv) {
+  float den = 0;
+  std::fill(out + first, out + dv, 0.0f);
+  for (Index m = 0; m < M; ++m, state += dv + 1) {
+    const float f = fq[(m + M / 2) % M];
+    for (Index c = first; c < dv; ++c) out[c] += f * state[c];
+    den += f * state[dv];
+  }
+  return den;
+}
+
+// out = num / D for the values from `first` to `last`.
+void divide(float* out, float den, float least, float floor, Index first, Index last) {
+  const float D = floor == 0.0f || den > least ? den : least;
+  for (Index c = first; c < last; ++c) out[c] /= D;
+}
+
 }  // namespace
 
 void run(const LinearAttentionStep& k) {
@@ -270,21 +295,22 @@ void run(const LinearAttentionStep& k) {
     for (Index head = begin; head < end; ++head) {
       const Index h = head % k.H;
       const float* key = k.k + head * k.d;
-      feature_row(work.fk, work.p, k.map, h, key, k.d);
-      feature_row(work.fq, work.p, k.map, h, k.q + head * k.d, k.d);
-      const double lw = k.map.tau ? std::min(squared_norm(key, k.d) * std::exp(-double(k.map.tau[h])), 3e38) : 0.0;
+      const float shift = feature_row(work.fk, work.p, k.map, h, key, k.d, k.position, true);
+      feature_row(work.fq, work.p, k.map, h, k.q + head * k.d, k.d, k.position, false);
+      const double lw = weighs_keys(k.map) ? log_weight(key, norm_factor(k.map, h, k.d), shift, k.d) : 0.0;
       const float before = k.max[head], now = std::max(before, float(lw));
       const float kept = remaining(before, now);
       const float w = float(std::exp(std::min(lw - double(now), 1.0)));
       scale_row(work.fk, work.fk, w, M);
-      float* out = k.out + head * k.dv;
-      const float den =
-          step_state(k.state + head * M * (k.dv + 1), out, work.fq, work.fk, k.v + head * k.dv, kept, M, k.dv);
+      float *out = k.out + head * k.dv, *state = k.state + head * M * (k.dv + 1);
+      const float den = step_state(state, out, work.fq, work.fk, k.v + head * k.dv, kept, M, k.dv);
       const float sw = kept * k.weight_sum[head] + w, least = k.floor * sw;
       k.weight_sum[head] = sw;
       k.max[head] = now;
-      const float D = k.floor == 0.0f || den > least ? den : least;
-      for (Index c = 0; c < k.dv; ++c) out[c] /= D;
+      const Index split = k.map.kind == FeatureKind::polaformer ? (k.dv + 1) / 2 : k.dv;
+      divide(out, den, least, k.floor, 0, split);
+      if (split == k.dv) continue;
+      divide(out, read_opposite(state, out, work.fq, split, M, k.dv), least, k.floor, split, k.dv);
     }
   });
 }

@@ -7,15 +7,17 @@ namespace flexformer::cpu {
 constexpr Index kChunk = 64;  // tokens whose weights among each other are computed directly, as a square
 constexpr Index kStrip = 16;  // the square is triangular: it is computed in strips of as many keys or queries
 
-// lw_j = |k_j|^2 exp(-tau), as the sum of two floats: `high` is a float's rounding, `low` what it left, so that
-// differences of large log-weights keep their digits. `low` is cut to [-1, 1], which only weights beyond e^(2^24) feel.
-// Hidden keys have -infinity. Without tau all weights are 1: lw = 0.
+// lw_j = factor |k_j|^2 + shift_j (norm_factor(), TileFeatures::log_shifts()), as the sum of two floats: `high` is a
+// float's rounding, `low` what it left, so that differences of large log-weights keep their digits. `low` is cut to
+// [-1, 1], which only weights beyond e^(2^24) feel. Hidden keys have -infinity. In kinds that do not weigh keys lw = 0.
 struct LogWeights {
   float *high, *low;  // [Nk]
 };
-// Fills them in for one head and returns the largest.
-float log_weights(const LogWeights& lw, const HeadsIn& k, const std::int32_t* key_mask, const float* tau, Index b,
-                  Index h, Index N, Index d);
+// The log-weight of one key.
+double log_weight(const float* key, double factor, float shift, Index d);
+// Fills them in for the head that phi is set to and returns the largest. shifts [kChunk] is scratch.
+float log_weights(const LogWeights& lw, TileFeatures& phi, float* shifts, const FeatureMap& map, const HeadsIn& k,
+                  const std::int32_t* key_mask, Index b, Index h, Index N, Index d);
 
 // A maximum to subtract: 0 where no key is visible yet, so that exp(-inf - base) = 0 and nothing becomes NaN.
 inline float base_of(float max) { return max == -HUGE_VALF ? 0.0f : max; }

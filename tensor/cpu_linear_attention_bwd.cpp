@@ -70,7 +70,7 @@ struct Work {
 // Features of a chunk's keys, and their weights in units of exp(max).
 void load_keys(Work& work, const LinearAttentionBwd& k, Index b, Index h, Index first, Index rows, float max) {
   const Index dv = work.dv;
-  work.phi.forward(work.fk, work.companions_k, row_of(k.k, b, h, first), k.k.row, rows);
+  work.phi.forward(work.fk, work.companions_k, keys_of(k.k, b, h, first, rows));
   weights_below(work.w, work.lw.high + first, work.lw.low + first, max, rows);
   for (Index j = 0; j < rows; ++j) {
     float* v1 = work.v1 + j * work.G_row;
@@ -90,7 +90,7 @@ void take_in(Work& work, float* S, Index rows) {
 // form, whose queries share one maximum, `before` is that maximum.
 void load_queries(Work& work, const LinearAttentionBwd& k, Index b, Index h, Index first, Index rows, float before) {
   const Index dv = work.dv, at = (b * k.size.H + h) * k.size.Nq + first;
-  work.phi.forward(work.fq, work.companions_q, row_of(k.q, b, h, first), k.q.row, rows);
+  work.phi.forward(work.fq, work.companions_q, queries_of(k.q, b, h, first, rows));
   work.any_floored = false;
   for (Index i = 0; i < kChunk; ++i) {
     if (i >= rows) {
@@ -143,7 +143,8 @@ void weigh_pairs(Work& work, const LinearAttentionBwd& k, Index b, Index h, Inde
     Vec floored{};
     for (Index i = j / kStrip * kStrip; i < rows; i += kLanes) {
       float *P = work.P + j * kChunk + i, *T = work.T + j * kChunk + i;
-      Vec weight = k.map.tau ? exp((high - base_of(load(work.max + i))) + low) : splat(high == 0.0f ? 1.0f : 0.0f);
+      Vec weight =
+          weighs_keys(k.map) ? exp((high - base_of(load(work.max + i))) + low) : splat(high == 0.0f ? 1.0f : 0.0f);
       if (i < j) weight = select(lanes_from(i) >= splat_int(std::int32_t(j)), weight, Vec{});
       const VecInt hidden = weight == 0.0f;
       store(P, select(hidden, Vec{}, load(P) * weight));
@@ -169,8 +170,8 @@ void take_in_queries(Work& work, Index rows, float left) {
 
 // dq and the map's gradient from df.
 void finish_queries(Work& work, const LinearAttentionBwd& k, Index b, Index h, Index first, Index rows, float* dW) {
-  work.phi.backward(k.dq.grad ? work.dx : nullptr, dW, work.df, work.fq, work.companions_q, row_of(k.q, b, h, first),
-                    k.q.row, rows);
+  work.phi.backward(k.dq.grad ? work.dx : nullptr, dW, work.df, work.fq, work.companions_q,
+                    queries_of(k.q, b, h, first, rows));
   if (k.dq.grad) store_rows(k.dq, b, h, first, work.dx, rows, work.d);
 }
 
@@ -193,9 +194,9 @@ void finish_keys(Work& work, const LinearAttentionBwd& k, Index b, Index h, Inde
     small_product(work.df + j * M, M, {work.T + j * kChunk + j, kChunk, 1}, work.fq + j * M, M,
                   std::min(kStrip, rows - j), M, rows - j, true);
   const float *x = row_of(k.k, b, h, first), *df = work.df;
-  work.phi.backward(k.dk.grad ? work.dx : nullptr, dW, df, work.fk, work.companions_k, x, k.k.row, rows);
-  if (k.map.tau) {
-    const float factor = 2.0f * float(std::exp(-double(k.map.tau[h])));
+  work.phi.backward(k.dk.grad ? work.dx : nullptr, dW, df, work.fk, work.companions_k, keys_of(k.k, b, h, first, rows));
+  if (weighs_keys(k.map)) {
+    const float factor = 2.0f * float(norm_factor(k.map, h, d));
     for (Index j = 0; j < rows; ++j) {
       const float high = work.lw.high[first + j];
       if (high == -HUGE_VALF) continue;
@@ -273,7 +274,7 @@ void reduce_dtau(const GradOut& dtau, const float* sums, Index B, Index H) {
 
 void run(const LinearAttentionBwd& k) {
   const Index B = k.size.B, H = k.size.H, heads = B * H, N = k.size.Nk;
-  const Index weights = projection_count(k.map.kind, k.map.n) * k.size.d;
+  const Index weights = weight_rows(k.map.kind, k.map.n) * k.size.d;
   const bool wants_weights = k.dmap.dw1 || k.dmap.dw2;
   PerThread<Work> works(heads, k.map, k.size, k.causal ? std::max<Index>(1, (N + kChunk - 1) / kChunk) : Index(1));
   Tensor dW = Tensor::zeros({heads, wants_weights ? weights : 0}), dtau = Tensor::zeros({heads});
@@ -287,7 +288,7 @@ void run(const LinearAttentionBwd& k) {
     std::fill_n(work.centre, work.dv, 0.0f);
     std::fill_n(work.R, (work.dv + 1) * work.M, 0.0f);
     std::fill_n(work.S, (work.dv + 1) * work.M, 0.0f);
-    const float most = log_weights(work.lw, k.k, k.key_mask, k.map.tau, b, h, N, k.size.d);
+    const float most = log_weights(work.lw, work.phi, work.w, k.map, k.k, k.key_mask, b, h, N, k.size.d);
     k.causal ? causal_head(work, k, b, h, most, own_dW) : full_head(work, k, b, h, most, own_dW);
     dtau.data()[head] = float(work.dtau);
   });

@@ -298,31 +298,39 @@ struct SoftmaxAttentionStep {
   float scale;
 };
 
-// A feature map phi, applied to q and k alike: math.md "Feature maps".
-//   identity  phi(x) = x                                      M = d
-//   elu1      phi(x) = elu(x) + 1                             M = d
-//   trig_s    phi(x) = n^-1/2 [cos w1.x, sin w1.x]            M = 2n   (paper eq. 5)
-//   trig_n    phi(x) = n^-1/2 [cos a.x cos b.x, sin a.x cos b.x],  a = (w1+w2)/2, b = (w1-w2)/2   M = 2n   (paper eq.
-//   6)
-enum class FeatureKind { identity, elu1, trig_s, trig_n };
+// A feature map phi of queries and keys; math.md "Feature maps" and "Other kinds of linear attention".
+//   identity    phi(x) = x                                                                    M = d
+//   elu1        phi(x) = elu(x) + 1                                                           M = d
+//   trig_s      phi(x) = n^-1/2 [cos w1.x, sin w1.x]                                          M = 2n  (paper eq. 5)
+//   trig_n      phi(x) = n^-1/2 [cos a.x cos b.x, sin a.x cos b.x], a, b = (w1 +- w2)/2       M = 2n  (paper eq. 6)
+//   rfa         phi(x) = trig_s of x / |x|                                                    M = 2n
+//   performer   phi(x) = n^-1/2 exp(w1.x' - |x'|^2/2), x' = x / d^1/4                         M = n
+//   hedgehog    phi(x) = [softmax(w x), softmax(-w x)], w = w1 for queries and w2 for keys    M = 2n
+//   cosformer   phi(x_i) = relu(x_i) [cos a, sin a], a = pi/2 i / max_length, i from 1        M = 2d
+//   polaformer  phi(x) = [relu(x)^p, relu(-x)^p], p = 1 + 4 sigmoid(w1); see `opposite`       M = 2d
+enum class FeatureKind { identity, elu1, trig_s, trig_n, rfa, performer, hedgehog, cosformer, polaformer };
 struct FeatureMap {
   FeatureKind kind;
-  Index n;               // frequencies per head; 0 for maps without any
-  const float *w1, *w2;  // [H,n,d]; null where the map has none
-  const float* tau;      // [H]: keys weigh exp(|k|^2 exp(-tau)); null: all keys weigh 1
+  Index n;                // rows of w1 per head: frequencies; 1 for polaformer; 0 for maps without any
+  const float *w1, *w2;   // [H,n,d]; null where the map has none
+  const float* tau;       // [H]: keys weigh exp(|k|^2 exp(-tau)); null: all keys weigh 1
+  Index max_length = 0;   // cosformer: the longest sequence
+  bool opposite = false;  // polaformer: queries swap the halves of phi, and so meet keys of the other sign
 };
 struct FeatureMapGrad {
   GradOut dw1, dw2;  // [H,n,d]
   GradOut dtau;      // [H]
 };
 Index feature_count(FeatureKind kind, Index n, Index d);
+int weight_sets(FeatureKind kind);  // 2: the map has w1 and w2; 1: w1; 0: neither
 
-// A feature map by itself.
+// A feature map by itself, of queries or of keys.
 struct FeatureFwd {
   float* y;        // [B,H,N,M]
   const float* x;  // [B,H,N,d]
   FeatureMap map;
   Index B, H, N, d;
+  bool keys;
 };
 struct FeatureBwd {
   GradOut dx;  // [B,H,N,d]
@@ -330,14 +338,17 @@ struct FeatureBwd {
   const float *dy, *x;  // [B,H,N,M] [B,H,N,d]
   FeatureMap map;
   Index B, H, N, d;
+  bool keys;
 };
 
 // out_i = sum_j w_j k_ij v_j / max(sum_j w_j k_ij, floor * sum_j w_j), k_ij = phi(q_i).phi(k_j), over visible keys;
 // math.md "Linear attention". Time and memory are linear in N: features and states live in per-thread scratch and are
-// computed again by the backward pass.
+// computed again by the backward pass. performer's features are divided by their largest; a key's goes into its weight
+// w_j = exp(max w1.k' - |k'|^2/2), a query's cancels, so that nothing overflows or vanishes, however large q and k are.
+// polaformer is two launches, one for each part of the values: `opposite` false and true.
 struct LinearAttentionFwd {
   HeadsOut out;                  // [B,Nq,H,dv]
-  float* running_max;            // [B,H,Nq] m_i, the largest log-weight seen (0 without tau)
+  float* running_max;            // [B,H,Nq] m_i, the largest log-weight seen (0 where all keys weigh 1)
   float* denominator;            // [B,H,Nq] D_i, floored; 0 where no key is visible
   float* unfloored;              // [B,H,Nq] u_i: 1 where the denominator is above its floor, else 0
   HeadsIn q, k, v;               // [B,Nq,H,d] [B,Nk,H,d] [B,Nk,H,dv]
@@ -358,7 +369,8 @@ struct LinearAttentionBwd {
   float floor;
   bool causal;
 };
-// One token of causal linear attention: the state takes the key in, then answers the query.
+// One token of causal linear attention: the state takes the key in, then answers the query. Both parts of polaformer's
+// values are served at once (the first has (dv+1)/2 of them).
 struct LinearAttentionStep {
   float* out;               // [B,H,dv]
   float* state;             // [B,H,M,dv+1]: sum of w_j phi(k_j) [v_j, 1]
@@ -367,6 +379,7 @@ struct LinearAttentionStep {
   FeatureMap map;
   Index B, H, d, dv;
   float floor;
+  Index position = 0;  // of this token, from 0
 };
 
 // Rotary positions on the q and k parts of a packed projection: channels 2c and 2c+1 of a head turn by

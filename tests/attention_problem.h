@@ -9,12 +9,14 @@
 namespace flexformer::testing {
 
 // Softmax attention, or linear attention with one of the feature maps.
-enum class Kind { softmax, identity, elu1, trig_s, trig_n };
-inline constexpr Kind all_kinds[] = {Kind::softmax, Kind::identity, Kind::elu1, Kind::trig_s, Kind::trig_n};
-inline bool is_trigonometric(Kind kind) { return kind == Kind::trig_s || kind == Kind::trig_n; }
+enum class Kind { softmax, identity, elu1, trig_s, trig_n, rfa, performer, hedgehog, cosformer, polaformer };
+inline constexpr Kind all_kinds[] = {Kind::softmax, Kind::identity,  Kind::elu1,     Kind::trig_s,    Kind::trig_n,
+                                     Kind::rfa,     Kind::performer, Kind::hedgehog, Kind::cosformer, Kind::polaformer};
 inline FeatureKind feature_kind(Kind kind) { return FeatureKind(int(kind) - 1); }
+inline int weight_sets(Kind kind) { return kind == Kind::softmax ? 0 : weight_sets(feature_kind(kind)); }
+inline bool has_tau(Kind kind) { return kind >= Kind::identity && kind <= Kind::trig_n; }
 
-// One problem. Inputs are q, k, v, then w1, w2, tau as far as the kind has them.
+// One problem. Inputs are q, k, v, then w1, w2, tau as far as the kind has them. cosformer's max_length is 1000.
 struct Problem {
   Kind kind;
   std::vector<Tensor> inputs;
@@ -23,6 +25,7 @@ struct Problem {
 
   AttentionMask attention_mask() const;
   FeatureMapVars map(const std::vector<Var>& x) const;
+  FeatureMap kernel_map() const;
   Var attend(const std::vector<Var>& x) const;
 };
 

@@ -17,16 +17,17 @@ struct Layer {
       : kind(kind),
         mask{.causal = causal, .key_mask = {}},
         qkv(random_tensor({B, N, 3 * heads * d}, 3), true),
-        w1(random_tensor({heads, d, d}, 4, 0.2f), true),
-        w2(random_tensor({heads, d, d}, 5, 0.2f), true),
+        w1(random_tensor({heads, kind.features == FeatureKind::polaformer ? 1 : d, d}, 4, 0.2f), kind.learns_map),
+        w2(random_tensor({heads, d, d}, 5, 0.2f), kind.learns_map),
         tau(Tensor::full({heads}, 2.4f), true),
         dy(random_tensor({B, N, heads * d}, 6)) {}
 
   void pass() {
     for (const Var* v : {&qkv, &w1, &w2, &tau}) v->clear_grad();
     Tape tape;
-    const FeatureMapVars map{kind.features, kind.frequency_sets > 0 ? w1 : Var(), kind.frequency_sets > 1 ? w2 : Var(),
-                             kind.has_tau ? tau : Var()};
+    const int sets = weight_sets(kind.features);
+    const FeatureMapVars map{kind.features, sets > 0 ? w1 : Var(), sets > 1 ? w2 : Var(), kind.has_tau ? tau : Var(),
+                             tokens};
     const Var y = kind.is_linear ? linear_self_attention(qkv, heads, map, mask, kind.language_floor)
                                  : softmax_self_attention(qkv, heads, mask);
     tape.backward(y, dy);

@@ -22,28 +22,44 @@ Var layer_of(const Case& golden, const Inputs& x) {
   return linear(heads, x.at("wo"), x.at("bo"));
 }
 
+FeatureMapVars flexformer_map(const Case& golden, const Inputs& x) {
+  if (golden.word("variant") == "n") return {FeatureKind::trig_n, x.at("omega1"), x.at("omega2"), x.at("tau")};
+  return {FeatureKind::trig_s, x.at("omega1"), {}, x.at("tau")};
+}
+
 Var flexformer_of(const Case& golden, const Inputs& x) {
-  FeatureMapVars map{FeatureKind::trig_s, x.at("omega1"), {}, x.at("tau")};
-  if (golden.word("variant") == "n") {
-    map.kind = FeatureKind::trig_n;
-    map.w2 = x.at("omega2");
-  }
-  return linear_attention(x.at("q"), x.at("k"), x.at("v"), map, mask_of(golden), float(golden.number("delta", 0)));
+  return linear_attention(x.at("q"), x.at("k"), x.at("v"), flexformer_map(golden, x), mask_of(golden),
+                          float(golden.number("delta", 0)));
 }
 
 // The mean over heads of the op's losses.
 Var distillation_of(const Case& golden, const Inputs& x) {
-  FeatureMapVars map{FeatureKind::trig_s, x.at("omega1"), {}, x.at("tau")};
-  if (golden.word("variant") == "n") {
-    map.kind = FeatureKind::trig_n;
-    map.w2 = x.at("omega2");
-  }
-  return mean(attention_distillation(x.at("q").value(), x.at("k").value(), x.at("q"), x.at("k"), map, mask_of(golden),
-                                     float(golden.number("delta", 0))));
+  return mean(attention_distillation(x.at("q").value(), x.at("k").value(), x.at("q"), x.at("k"),
+                                     flexformer_map(golden, x), mask_of(golden), float(golden.number("delta", 0))));
 }
 
-Var elu1_of(const Case& golden, const Inputs& x) {
-  return linear_attention(x.at("q"), x.at("k"), x.at("v"), {FeatureKind::elu1, {}, {}, {}}, mask_of(golden), 0);
+// The kinds without a floor, whose keys weigh 1.
+Var baseline_of(const Case& golden, const Inputs& x, const FeatureMapVars& map) {
+  return linear_attention(x.at("q"), x.at("k"), x.at("v"), map, mask_of(golden), 0);
+}
+Var elu1_of(const Case& golden, const Inputs& x) { return baseline_of(golden, x, {.kind = FeatureKind::elu1}); }
+Var performer_of(const Case& golden, const Inputs& x) {
+  return baseline_of(golden, x, {.kind = FeatureKind::performer, .w1 = x.at("proj")});
+}
+Var rfa_of(const Case& golden, const Inputs& x) {
+  return baseline_of(golden, x, {.kind = FeatureKind::rfa, .w1 = x.at("omega")});
+}
+Var hedgehog_of(const Case& golden, const Inputs& x) {
+  return baseline_of(golden, x, {.kind = FeatureKind::hedgehog, .w1 = x.at("wq"), .w2 = x.at("wk")});
+}
+Var cosformer_of(const Case& golden, const Inputs& x) {
+  return baseline_of(golden, x, {.kind = FeatureKind::cosformer, .max_length = Index(golden.number("M", 0))});
+}
+Var polaformer_of(const Case& golden, const Inputs& x) {
+  const Var& power = x.at("power");  // [H,d]
+  if (golden.number("alpha", 4) != 4) fail("polaformer's exponents end at 1 + 4, not 1 + alpha");
+  return baseline_of(golden, x,
+                     {.kind = FeatureKind::polaformer, .w1 = reshape(power, {power.size(0), 1, power.size(1)})});
 }
 
 // Near a denominator of 0 all errors grow by its inverse. A weight's exponent of 100 and more costs tau two digits.
@@ -70,6 +86,11 @@ const Row rows[] = {
     {"attention_weight_distillation",
      [](const Case& c, Verdict& verdict) { compare_op(c, verdict, distillation_of, limit); }},
     {"linear_attention_elu1", [](const Case& c, Verdict& verdict) { compare_op(c, verdict, elu1_of, limit); }},
+    {"performer_favor_positive", [](const Case& c, Verdict& verdict) { compare_op(c, verdict, performer_of, limit); }},
+    {"rfa_fixed_gaussian", [](const Case& c, Verdict& verdict) { compare_op(c, verdict, rfa_of, limit); }},
+    {"hedgehog", [](const Case& c, Verdict& verdict) { compare_op(c, verdict, hedgehog_of, limit); }},
+    {"cosformer", [](const Case& c, Verdict& verdict) { compare_op(c, verdict, cosformer_of, limit); }},
+    {"polaformer_core", [](const Case& c, Verdict& verdict) { compare_op(c, verdict, polaformer_of, limit); }},
 };
 
 }  // namespace

@@ -65,35 +65,52 @@ const LinearRow linear_rows[] = {
     {FeatureKind::trig_n, "trig_n", false, 0.3f, 0},
     {FeatureKind::trig_n, "trig_n tau", true, 0.3f, 0},
     {FeatureKind::trig_n, "trig_n tau floor", true, 1, 0.1f},
+    {FeatureKind::rfa, "rfa", false, 0.3f, 0},
+    {FeatureKind::rfa, "rfa floor", false, 1, 0.7f},
+    {FeatureKind::performer, "performer", false, 1, 0},
+    {FeatureKind::hedgehog, "hedgehog", false, 1, 0},
+    {FeatureKind::cosformer, "cosformer", false, 1, 0},
+    {FeatureKind::polaformer, "polaformer", false, 0.2f, 1e-6f},
 };
-bool is_trigonometric(FeatureKind kind) { return kind == FeatureKind::trig_s || kind == FeatureKind::trig_n; }
+constexpr int first_baseline = 10;  // from here on rows bring nothing but another feature map
+const LinearRow &elu1_row = linear_rows[2], &trig_s_row = linear_rows[5], &trig_n_row = linear_rows[8],
+                &trig_n_floor_row = linear_rows[9], &performer_row = linear_rows[12], &hedgehog_row = linear_rows[13],
+                &polaformer_row = linear_rows[15];
+constexpr Index max_length = 150;  // of cosformer's rows
 
 // The map's inputs follow the first `before` ones of a row: w1, w2, tau, as far as the map has them.
 std::vector<Input> map_inputs(const LinearRow& row, Index H, Index n, Index d) {
   std::vector<Input> inputs;
   const float deviation = 1 / std::sqrt(std::sqrt(float(d)));
-  if (is_trigonometric(row.kind)) inputs.push_back(normal({H, n, d}, deviation));
-  if (row.kind == FeatureKind::trig_n) inputs.push_back(normal({H, n, d}, deviation));
+  for (int set = 0; set < weight_sets(row.kind); ++set)
+    inputs.push_back(normal({H, row.kind == FeatureKind::polaformer ? 1 : n, d}, deviation));
   if (row.tau) inputs.push_back(normal({H}, 0.25f, std::log(2 * std::sqrt(float(d)))));
   return inputs;
 }
-FeatureMapVars map_vars(const LinearRow& row, const Vars& x, std::size_t before) {
-  FeatureMapVars map{row.kind, {}, {}, {}};
-  if (is_trigonometric(row.kind)) map.w1 = x[before++];
-  if (row.kind == FeatureKind::trig_n) map.w2 = x[before++];
+// Map is FeatureMapVars or naive::Map.
+template <class Map, class Inputs> Map map_of(const LinearRow& row, const Inputs& x, std::size_t before) {
+  Map map{.kind = row.kind};
+  if (weight_sets(row.kind) >= 1) map.w1 = x[before++];
+  if (weight_sets(row.kind) >= 2) map.w2 = x[before++];
   if (row.tau) map.tau = x[before];
+  map.max_length = max_length;
   return map;
+}
+FeatureMapVars map_vars(const LinearRow& row, const Vars& x, std::size_t before) {
+  return map_of<FeatureMapVars>(row, x, before);
 }
 naive::Map map_arrays(const LinearRow& row, const Arrays& x, std::size_t before) {
-  naive::Map map{row.kind, {}, {}, {}};
-  if (is_trigonometric(row.kind)) map.w1 = x[before++];
-  if (row.kind == FeatureKind::trig_n) map.w2 = x[before++];
-  if (row.tau) map.tau = x[before];
-  return map;
+  return map_of<naive::Map>(row, x, before);
 }
-// Queries and keys: positive for the identity, whose denominators could be anything otherwise.
+// Queries and keys, such that denominators are not just anything: positive for the identity and cosformer, near each
+// other for rfa, away from 0 for the powers of polaformer.
 Input vectors(const LinearRow& row, const Shape& shape) {
-  return row.kind == FeatureKind::identity ? uniform(shape, 0.2f, 1) : normal(shape, row.spread);
+  if (row.kind == FeatureKind::identity || row.kind == FeatureKind::cosformer) return uniform(shape, 0.2f, 1);
+  if (row.kind == FeatureKind::rfa) return normal(shape, row.spread, 1);
+  if (row.kind != FeatureKind::polaformer) return normal(shape, row.spread);
+  std::vector<float> x = normal_numbers(shape.numel(), 8);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = row.spread * x[i] + (i % 3 ? 1.0f : -1.0f);
+  return given(shape, x);
 }
 
 void add_linear(OpCases& cases, const LinearRow& row, const Size& s, Index n, const Mode& mode) {
@@ -125,8 +142,8 @@ void add_packed(OpCases& cases, const Size& s, const Mode& mode) {
                    },
                    1e-5,
                    5e-5});
-  for (const LinearRow& row : {linear_rows[2], linear_rows[5], linear_rows[8], linear_rows[9]}) {
-    std::vector<Input> inputs{normal({s.B, s.Nq, 3 * C}, row.spread)};
+  for (const LinearRow& row : {elu1_row, trig_s_row, trig_n_row, trig_n_floor_row, hedgehog_row, polaformer_row}) {
+    std::vector<Input> inputs{vectors(row, {s.B, s.Nq, 3 * C})};
     for (const Input& input : map_inputs(row, H, 5, s.d)) inputs.push_back(input);
     cases.push_back({text("linear_self_attention ", row.name, " ", mode.name, " ", s), inputs,
                      [=, mask = mask](const Vars& x) {
@@ -143,17 +160,18 @@ void add_packed(OpCases& cases, const Size& s, const Mode& mode) {
 
 void add_feature_maps(OpCases& cases) {
   for (const LinearRow& row : linear_rows) {
-    if (row.tau) continue;
+    if (row.tau || (row.kind == FeatureKind::rfa && row.floor > 0)) continue;
     for (const auto& [shape, n] : {std::pair{Shape{1, 1, 1, 1}, Index(1)},
                                    {{2, 3, 17, 8}, 8},
                                    {{1, 2, 65, 3}, 13},
                                    {{2, 1, 130, 33}, 31},
                                    {{1, 2, 0, 3}, 2}}) {
+      const bool keys = n % 2 == 1;
       std::vector<Input> inputs{normal(shape)};
       for (const Input& input : map_inputs(row, shape[1], n, shape[3])) inputs.push_back(input);
       cases.push_back({text("feature_map ", row.name, " ", shape, " n", n), inputs,
-                       [=](const Vars& x) { return feature_map(x[0], map_vars(row, x, 1)); },
-                       [=](const Arrays& x) { return naive::features(x[0], map_arrays(row, x, 1)); }});
+                       [=](const Vars& x) { return feature_map(x[0], map_vars(row, x, 1), keys); },
+                       [=](const Arrays& x) { return naive::features(x[0], map_arrays(row, x, 1), keys); }});
     }
   }
 }
@@ -187,7 +205,7 @@ void add_blind_rows(OpCases& cases) {
         {text("softmax_attention blind rows ", causal ? "causal" : "full"), qkv,
          [=](const Vars& x) { return softmax_attention(x[0], x[1], x[2], mask); },
          [=](const Arrays& x) { return naive::softmax_attention(x[0], x[1], x[2], reference, 1 / std::sqrt(5.0)); }});
-    for (const LinearRow& row : {linear_rows[2], linear_rows[5], linear_rows[9]}) {
+    for (const LinearRow& row : {elu1_row, trig_s_row, trig_n_floor_row, performer_row, polaformer_row}) {
       std::vector<Input> inputs = qkv;
       for (const Input& input : map_inputs(row, 2, 4, 5)) inputs.push_back(input);
       cases.push_back(
@@ -222,6 +240,14 @@ void add_heavy_keys(OpCases& cases) {
          1e-4});
 }
 
+// The full product of rows and modes at N = 17, a diagonal of it at the others; half of that for the baselines, and not
+// at the largest size.
+bool is_tried(Index row, Index N, Index mode) {
+  const bool diagonal = (row + N) % 4 == mode;
+  if (row < first_baseline) return N == 17 || diagonal;
+  return N == 17 ? (row + mode) % 2 == 0 : N < 100 && diagonal;
+}
+
 }  // namespace
 
 void add_attention_cases(OpCases& cases) {
@@ -231,19 +257,19 @@ void add_attention_cases(OpCases& cases) {
   for (const Size& s : square)
     for (const Mode& mode : modes) {
       add_softmax(cases, s, mode);
-      // The full product of kinds and modes at one size, a diagonal of it at the others.
       for (int i = 0; i < int(std::size(linear_rows)); ++i)
-        if (s.Nq == 17 || (i + s.Nq) % 4 == &mode - modes)
-          add_linear(cases, linear_rows[i], s, s.d == 33 ? 9 : s.d + 2, mode);
+        if (is_tried(i, s.Nq, &mode - modes)) add_linear(cases, linear_rows[i], s, s.d == 33 ? 9 : s.d + 2, mode);
     }
   for (const Size& s : cross)
     for (const Mode& mode : {modes[0], modes[1]}) {
       add_softmax(cases, s, mode);
+      add_linear(cases, mode.masked ? polaformer_row : performer_row, s, 5, mode);
       for (int i : {0, 2, 5, 8, 9}) add_linear(cases, linear_rows[i], s, 5, mode);
     }
   for (const Size& s : none) {
     add_softmax(cases, s, modes[0]);
-    for (int i : {2, 8}) add_linear(cases, linear_rows[i], s, 4, modes[0]);
+    for (const LinearRow& row : {elu1_row, trig_n_row, performer_row, polaformer_row})
+      add_linear(cases, row, s, 4, modes[0]);
   }
   add_softmax(cases, square[1], modes[2], 8);
   add_softmax(cases, square[1], modes[0], 1, 0.7f);

@@ -253,12 +253,12 @@ void add_attention(BadCases& cases) {
                    [=] {
                      linear_self_attention(var(qkv), 2, {FeatureKind::trig_s, {}, {}, {}}, {}, 0);
                    },
-                   "trig_s has frequencies w1, trig_n w1 and w2, other feature maps none"});
+                   "this feature map has w1, but no w2"});
   cases.push_back({"map with needless frequencies",
                    [=] {
                      feature_map(var(heads), {FeatureKind::elu1, var({1, 2, 6}), {}, {}});
                    },
-                   "feature_map: trig_s has frequencies w1"});
+                   "feature_map: this feature map has neither w1 nor w2"});
   cases.push_back({"frequencies",
                    [=] {
                      feature_map(var(heads), trig_s({1, 2, 5}));
@@ -278,12 +278,42 @@ void add_attention(BadCases& cases) {
     const Tensor t = Tensor::zeros(teacher);
     attention_distillation(t, t, var(heads), var(k), elu1, {false, std::move(key_mask)}, 0);
   };
-  cases.push_back({"distillation keys", [=] { distill(heads, {2, 1, 5, 6}, {}); },
+  cases.push_back({"distillation keys",
+                   [=] {
+                     distill(heads, {2, 1, 5, 6}, {});
+                   },
                    "attention_distillation: q is [2,1,4,6], k [2,1,5,6]; both must be [B,H,N,d]"});
-  cases.push_back({"distillation teacher", [=] { distill({2, 1, 5, 6}, heads, {}); },
+  cases.push_back({"distillation teacher",
+                   [=] {
+                     distill({2, 1, 5, 6}, heads, {});
+                   },
                    "the teacher's q is [2,1,5,6], its k [2,1,5,6], but the student's [2,1,4,6]"});
-  cases.push_back({"distillation mask", [=] { distill(heads, heads, ints({2, 5})); },
+  cases.push_back({"distillation mask",
+                   [=] {
+                     distill(heads, heads, ints({2, 5}));
+                   },
                    "attention_distillation: key_mask [2,5] for 2 sequences of 4 keys"});
+  cases.push_back({"distillation kind",
+                   [=] {
+                     const Tensor t = Tensor::zeros(heads);
+                     const FeatureMapVars map{.kind = FeatureKind::polaformer, .w1 = var({1, 1, 6})};
+                     attention_distillation(t, t, var(heads), var(heads), map, {}, 0);
+                   },
+                   "performer and polaformer have no weights phi(q).phi(k) that could be compared"});
+  cases.push_back({"exponents per row",
+                   [=] {
+                     feature_map(var(heads), {.kind = FeatureKind::polaformer, .w1 = var({1, 2, 6})});
+                   },
+                   "polaformer has one exponent per channel, w1 [1,1,6], got [1,2,6]"});
+  cases.push_back({"tau of performer",
+                   [=] {
+                     feature_map(var(heads), {.kind = FeatureKind::performer, .w1 = var({1, 2, 6}), .tau = var({1})});
+                   },
+                   "performer weighs keys by itself, without tau"});
+  cases.push_back({"longer than cosformer",
+                   [=] { feature_map(var(heads), {.kind = FeatureKind::cosformer, .max_length = 3}); },
+                   "cosformer is set up for at most 3 tokens, got 4; train it with a longer context, or take another "
+                   "kind of attention"});
   cases.push_back({"feature_map rank", [=] { feature_map(var({2, 3}), elu1); }, "x must be [B,H,N,d], got [2,3]"});
   cases.push_back(
       {"rope pairs", [=] { rope(var(qkv), 2); }, "rope: turns pairs of channels, so heads of 3 channels will not do"});

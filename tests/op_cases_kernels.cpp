@@ -168,8 +168,9 @@ KernelCase softmax_step_case(const StepSize& s) {
 
 // N tokens one after another give what causal attention gives for all of them.
 KernelCase linear_step_case(const StepSize& s, FeatureKind kind, bool weighted, float floor) {
-  const bool trig = kind == FeatureKind::trig_s || kind == FeatureKind::trig_n;
-  const Index n = trig ? 5 : 0, M = trig ? 2 * n : s.d, rows = s.B * s.H;
+  const int sets = weight_sets(kind);
+  const Index n = sets == 0 ? 0 : kind == FeatureKind::polaformer ? 1 : 5;
+  const Index M = feature_count(kind, n, s.d), rows = s.B * s.H;
   Floats q = normal_numbers(s.N * rows * s.d, 33), k = normal_numbers(s.N * rows * s.d, 34);
   for (float& x : q) x *= 0.4f;
   for (float& x : k) x *= 0.4f;
@@ -183,24 +184,25 @@ KernelCase linear_step_case(const StepSize& s, FeatureKind kind, bool weighted, 
             Tensor out = Tensor::empty({s.N, rows, s.dv}), state = Tensor::zeros({rows, M, s.dv + 1});
             Tensor sum = Tensor::zeros({rows}), most = Tensor::full({rows}, -HUGE_VALF);
             for (Index t = 0; t < s.N; ++t)
-              launch(Device::cpu,
-                     LinearAttentionStep{.out = out.data() + t * rows * s.dv,
-                                         .state = state.data(),
-                                         .weight_sum = sum.data(),
-                                         .max = most.data(),
-                                         .q = queries.data() + t * rows * s.d,
-                                         .k = keys.data() + t * rows * s.d,
-                                         .v = values.data() + t * rows * s.dv,
-                                         .map = {.kind = kind,
-                                                 .n = n,
-                                                 .w1 = trig ? frequencies1.data() : nullptr,
-                                                 .w2 = kind == FeatureKind::trig_n ? frequencies2.data() : nullptr,
-                                                 .tau = weighted ? taus.data() : nullptr},
-                                         .B = s.B,
-                                         .H = s.H,
-                                         .d = s.d,
-                                         .dv = s.dv,
-                                         .floor = floor});
+              launch(Device::cpu, LinearAttentionStep{.out = out.data() + t * rows * s.dv,
+                                                      .state = state.data(),
+                                                      .weight_sum = sum.data(),
+                                                      .max = most.data(),
+                                                      .q = queries.data() + t * rows * s.d,
+                                                      .k = keys.data() + t * rows * s.d,
+                                                      .v = values.data() + t * rows * s.dv,
+                                                      .map = {.kind = kind,
+                                                              .n = n,
+                                                              .w1 = sets >= 1 ? frequencies1.data() : nullptr,
+                                                              .w2 = sets >= 2 ? frequencies2.data() : nullptr,
+                                                              .tau = weighted ? taus.data() : nullptr,
+                                                              .max_length = s.N + 1},
+                                                      .B = s.B,
+                                                      .H = s.H,
+                                                      .d = s.d,
+                                                      .dv = s.dv,
+                                                      .floor = floor,
+                                                      .position = t});
             return out.to_vector();
           },
           [=] {
@@ -210,7 +212,9 @@ KernelCase linear_step_case(const StepSize& s, FeatureKind kind, bool weighted, 
             const auto array = [](const Shape& shape, const Floats& x) {
               return Array(shape, Numbers(x.begin(), x.end()));
             };
-            naive::Map map{kind, array({s.H, n, s.d}, w1), array({s.H, n, s.d}, w2), {}};
+            naive::Map map{.kind = kind, .max_length = s.N + 1};
+            if (sets >= 1) map.w1 = array({s.H, n, s.d}, w1);
+            if (sets >= 2) map.w2 = array({s.H, n, s.d}, w2);
             if (weighted) map.tau = array({s.H}, tau);
             const Array out = naive::linear_attention(time_first(q, s.d), time_first(k, s.d), time_first(v, s.dv), map,
                                                       {.causal = true, .keys = {}}, double(floor));
@@ -241,6 +245,9 @@ const KernelCases& kernel_cases() {
       cases.push_back(linear_step_case(s, FeatureKind::trig_s, true, 0.2f));
       cases.push_back(linear_step_case(s, FeatureKind::trig_n, true, 0.2f));
       cases.push_back(linear_step_case(s, FeatureKind::trig_n, false, 0.01f));
+      for (FeatureKind kind : {FeatureKind::rfa, FeatureKind::performer, FeatureKind::hedgehog, FeatureKind::cosformer,
+                               FeatureKind::polaformer})
+        cases.push_back(linear_step_case(s, kind, false, 1e-20f));
     }
     return cases;
   }();

@@ -76,11 +76,14 @@ Array softmax_attention(const Array& q, const Array& k, const Array& v, const Ma
 // A feature map; arrays that it does not have are empty.
 struct Map {
   FeatureKind kind = FeatureKind::elu1;
-  Array w1, w2, tau;  // [H,n,d] [H,n,d] [H]
+  Array w1 = {}, w2 = {}, tau = {};  // [H,n,d] [H,n,d] [H]
+  Index max_length = 0;              // cosformer
+  bool opposite = false;             // polaformer: queries meet keys of the other sign
 };
-Array features(const Array& x, const Map& map);  // [B,H,N,d] -> [B,H,N,M]
+Array features(const Array& x, const Map& map, bool keys = false);  // [B,H,N,d] -> [B,H,N,M]
 // out_i = sum_j w_j k_ij v_j / (r_i > floor ? sum_j w_j k_ij : floor sum_j w_j), r_i = sum_j w_j k_ij / sum_j w_j,
-// w_j = exp(|k_j|^2 / exp(tau)).
+// w_j = exp(|k_j|^2 / exp(tau)). polaformer: so with keys of the queries' sign for the first half of v (the larger, if
+// dv is odd), and with keys of the other sign for the rest.
 Array linear_attention(const Array& q, const Array& k, const Array& v, const Map& map, const Mask& mask, double floor);
 
 // One of q, k, v (part 0, 1, 2) of a packed projection [B,T,3C] as [B,H,T,C/H]; and heads back to [B,T,C].

@@ -53,31 +53,80 @@ Array softmax_attention(const Array& q, const Array& k, const Array& v, const Ma
   return out;
 }
 
-Array features(const Array& x, const Map& map) {
+namespace {
+
+// phi of one row x [d] at position i (from 0) of head h.
+Numbers row_features(const Map& map, const double* x, Index h, Index i, Index d, bool keys) {
+  const Index n = map.w1.data.empty() ? 0 : map.w1.size(1);
+  const auto project = [&](const Array& w, double factor) {
+    Numbers p;
+    for (Index f = 0; f < n; ++f) p.push_back(factor * dot(w.data.data() + (h * n + f) * d, x, d));
+    return p;
+  };
+  const double squares = dot(x, x, d);
+  Numbers y, second;  // second: the later half of phi
+  switch (map.kind) {
+    case FeatureKind::identity:
+      return Numbers(x, x + d);
+    case FeatureKind::elu1:
+      for (Index c = 0; c < d; ++c) y.push_back(x[c] > 0 ? x[c] + 1 : std::exp(x[c]));
+      return y;
+    case FeatureKind::performer:
+      for (double p : project(map.w1, std::pow(double(d), -0.25)))
+        y.push_back(std::exp(p - squares / 2 / std::sqrt(double(d))) / std::sqrt(double(n)));
+      return y;
+    case FeatureKind::trig_s:
+    case FeatureKind::trig_n:
+    case FeatureKind::rfa: {
+      const double factor = map.kind == FeatureKind::rfa ? (squares > 0 ? 1 / std::sqrt(squares) : 0) : 1;
+      const Numbers p1 = project(map.w1, factor), p2 = map.kind == FeatureKind::trig_n ? project(map.w2, 1) : p1;
+      for (std::size_t f = 0; f < p1.size(); ++f) {
+        y.push_back((std::cos(p1[f]) + std::cos(p2[f])) / 2 / std::sqrt(double(n)));
+        second.push_back((std::sin(p1[f]) + std::sin(p2[f])) / 2 / std::sqrt(double(n)));
+      }
+      break;
+    }
+    case FeatureKind::hedgehog:
+      y = softmax(project(keys ? map.w2 : map.w1, 1));
+      second = softmax(project(keys ? map.w2 : map.w1, -1));
+      break;
+    case FeatureKind::cosformer:
+      for (Index c = 0; c < d; ++c) {
+        const double angle = std::acos(0.0) * double(i + 1) / double(map.max_length);
+        y.push_back(std::fmax(x[c], 0) * std::cos(angle));
+        second.push_back(std::fmax(x[c], 0) * std::sin(angle));
+      }
+      break;
+    case FeatureKind::polaformer:
+      for (Index c = 0; c < d; ++c) {
+        const double exponent = 1 + 4 / (1 + std::exp(-map.w1[h * d + c]));
+        y.push_back(x[c] > 0 ? std::pow(x[c], exponent) : 0);
+        second.push_back(x[c] < 0 ? std::pow(-x[c], exponent) : 0);
+      }
+      if (map.opposite && !keys) std::swap(y, second);
+  }
+  y.insert(y.end(), second.begin(), second.end());
+  return y;
+}
+
+}  // namespace
+
+Array features(const Array& x, const Map& map, bool keys) {
   const Index B = x.size(0), H = x.size(1), N = x.size(2), d = x.size(3);
-  const bool trigonometric = map.kind == FeatureKind::trig_s || map.kind == FeatureKind::trig_n;
-  const Index n = trigonometric ? map.w1.size(1) : 0;
-  Array y(x.shape.with(3, trigonometric ? 2 * n : d));
-  Index at = 0;
+  const Numbers zeros(std::size_t(d), 0.0);
+  Array y(x.shape.with(3, Index(row_features(map, zeros.data(), 0, 0, d, keys).size())));
   for (Index b = 0; b < B; ++b)
     for (Index h = 0; h < H; ++h)
       for (Index i = 0; i < N; ++i) {
-        const double* vector = vector_at(x, b, h, i);
-        for (Index c = 0; !trigonometric && c < d; ++c)
-          y[at++] = map.kind == FeatureKind::identity ? vector[c] : vector[c] > 0 ? vector[c] + 1 : std::exp(vector[c]);
-        for (Index f = 0; f < n; ++f) {
-          const double p1 = dot(map.w1.data.data() + (h * n + f) * d, vector, d);
-          const double p2 = map.kind == FeatureKind::trig_n ? dot(map.w2.data.data() + (h * n + f) * d, vector, d) : p1;
-          y[at + f] = (std::cos(p1) + std::cos(p2)) / 2 / std::sqrt(double(n));
-          y[at + n + f] = (std::sin(p1) + std::sin(p2)) / 2 / std::sqrt(double(n));
-        }
-        at += 2 * n;
+        const Numbers row = row_features(map, vector_at(x, b, h, i), h, i, d, keys);
+        std::copy(row.begin(), row.end(), vector_at(y, b, h, i));
       }
   return y;
 }
 
-Array linear_attention(const Array& q, const Array& k, const Array& v, const Map& map, const Mask& mask, double floor) {
-  const Array query_features = features(q, map), key_features = features(k, map);
+static Array weighted_values(const Array& q, const Array& k, const Array& v, const Map& map, const Mask& mask,
+                             double floor) {
+  const Array query_features = features(q, map, false), key_features = features(k, map, true);
   const Index B = q.size(0), H = q.size(1), Nq = q.size(2), Nk = k.size(2), d = q.size(3), dv = v.size(3);
   const Index M = query_features.size(3);
   Array out(q.shape.with(3, dv));
@@ -106,6 +155,18 @@ Array linear_attention(const Array& q, const Array& k, const Array& v, const Map
           vector_at(out, b, h, i)[c] = numerator[std::size_t(c)] / denominator;
       }
   return out;
+}
+
+Array linear_attention(const Array& q, const Array& k, const Array& v, const Map& map, const Mask& mask, double floor) {
+  if (map.kind == FeatureKind::polaformer && !map.opposite && v.size(3) > 1) {
+    const Index dv = v.size(3), half = (dv + 1) / 2;
+    Map opposite = map;
+    opposite.opposite = true;
+    const Array first = slice(v, 3, 0, half), rest = slice(v, 3, half, dv);
+    return concat({weighted_values(q, k, first, map, mask, floor), weighted_values(q, k, rest, opposite, mask, floor)},
+                  3);
+  }
+  return weighted_values(q, k, v, map, mask, floor);
 }
 
 Array head_part(const Array& qkv, Index heads, int part) {

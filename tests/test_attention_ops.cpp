@@ -70,7 +70,7 @@ TEST_CASE("packed attention equals separate attention to the bit") {
 }
 
 TEST_CASE("one variable as query, key and value gets the sum of three gradients") {
-  for (Kind kind : {Kind::softmax, Kind::elu1}) {
+  for (Kind kind : {Kind::softmax, Kind::elu1, Kind::hedgehog, Kind::polaformer}) {
     Problem p = problem(kind, 1, 2, 70, 8, 8, true, false);
     p.inputs[1] = p.inputs[2] = p.inputs[0];
     const Tensor dout = random_normal({1, 2, 70, 8}, 1, 9);
@@ -78,7 +78,7 @@ TEST_CASE("one variable as query, key and value gets the sum of three gradients"
     const Var x(p.inputs[0], true);
     Tape tape;
     std::vector<Var> inputs{x, x, x};
-    if (kind == Kind::elu1) inputs.emplace_back(p.inputs[3]);
+    for (std::size_t i = 3; i < p.inputs.size(); ++i) inputs.emplace_back(p.inputs[i]);
     tape.backward(p.attend(inputs), dout);
     Array sum = array_of(apart.gradients[0]);
     for (std::size_t i : {1, 2}) {
@@ -121,8 +121,8 @@ TEST_CASE("decoding token by token equals the parallel form") {
     CAPTURE(int(kind));
     const Problem p = problem(kind, B, H, N, d, dv, true, false);
     const Tensor parallel = solve(p, Tensor::zeros({B, H, N, dv})).out;
-    const Index n = is_trigonometric(kind) ? d + 1 : 0;
-    const Index M = kind == Kind::softmax ? 0 : feature_count(feature_kind(kind), n, d);
+    const FeatureMap map = p.kernel_map();
+    const Index M = kind == Kind::softmax ? 0 : feature_count(map.kind, map.n, d);
     Tensor state = Tensor::zeros({B, H, M, dv + 1}), weight_sum = Tensor::zeros({B, H});
     Tensor max = Tensor::full({B, H}, -HUGE_VALF), decoded = Tensor::empty(parallel.shape());
     const auto token = [&](const Tensor& x, Index t) {
@@ -154,13 +154,13 @@ TEST_CASE("decoding token by token equals the parallel form") {
                                                 .q = q.data(),
                                                 .k = k.data(),
                                                 .v = v.data(),
-                                                .map = {feature_kind(kind), n, n ? p.inputs[3].data() : nullptr,
-                                                        n ? p.inputs[4].data() : nullptr, p.inputs.back().data()},
+                                                .map = map,
                                                 .B = B,
                                                 .H = H,
                                                 .d = d,
                                                 .dv = dv,
-                                                .floor = p.floor});
+                                                .floor = p.floor,
+                                                .position = t});
       for (Index head = 0; head < B * H; ++head)
         std::copy_n(out.data() + head * dv, dv, decoded.data() + (head * N + t) * dv);
     }
@@ -229,11 +229,11 @@ TEST_CASE("attention says what is wrong with its inputs") {
       {"cut into 0 heads", [&] { rope(qkv, 0); }},
       {"heads of 3 channels", [&] { rope(qkv, 4); }},
       {"position -1", [&] { rope(qkv, 2, -1); }},
-      {"trig_n w1 and w2",
+      {"this feature map has both w1 and w2",
        [&] {
          linear({FeatureKind::trig_n, w, {}, {}});
        }},
-      {"other feature maps none",
+      {"this feature map has neither w1 nor w2",
        [&] {
          linear({FeatureKind::elu1, w, {}, {}});
        }},

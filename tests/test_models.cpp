@@ -89,12 +89,14 @@ TEST_CASE("the state of a linear kind does not grow, a key-value cache does") {
     Random random(3);
     LanguageModelOptions options = small(kind.name);
     options.position = Position::none;
+    options.block = 256;
     const LanguageModel model(options, random);
     DecodeState state;
     const Tensor id = Tensor::from_ints({1}, std::vector<std::int32_t>{1});
     model.step(id, state);
     const Index first = state.bytes();
-    if (kind.frequency_sets > 0) CHECK(first == 2 * 2 * 4 * (16 * 9 + 2));  // layers, heads, bytes, M (d+1) + 2
+    const Index M = kind.is_linear ? feature_count(kind.features, 8, 8) : 0;
+    if (kind.is_linear) CHECK(first == 2 * 2 * 4 * (M * 9 + 2));  // layers, heads, bytes, M (d+1) + 2
     for (int t = 0; t < 200; ++t) model.step(id, state);
     CAPTURE(kind.name);
     CHECK((state.bytes() == first) == kind.is_linear);
@@ -217,6 +219,26 @@ TEST_CASE("a sequence may fill the position table but not pass its end") {
   const Tensor ids = random_ids(1, 17);
   for (Index t = 0; t < 16; ++t) model.step(column(ids, t), state);
   CHECK_THROWS_WITH_AS(model.step(column(ids, 16), state), doctest::Contains(message), Error);
+}
+
+TEST_CASE("a kind with an end serves its context and nothing longer, whatever the positions") {
+  Random random(1);
+  LanguageModelOptions options = small("cosformer");
+  options.position = Position::none;
+  const LanguageModel model(options, random);
+  CHECK(model.has_end());
+  CHECK(model.forward(random_ids(1, 16)).shape() == Shape({1, 16, vocabulary}));
+  CHECK_THROWS_WITH_AS(model.forward(random_ids(1, 17)),
+                       doctest::Contains("cosformer is set up for at most 16 tokens, got 17"), Error);
+  DecodeState state;
+  const Tensor ids = random_ids(1, 17);
+  for (Index t = 0; t < 16; ++t) model.step(column(ids, t), state);
+  CHECK_THROWS_WITH_AS(model.step(column(ids, 16), state), doctest::Contains("cosformer has its end at 16 tokens"),
+                       Error);
+  Parameters parameters;
+  CHECK_THROWS_WITH_AS(
+      MultiHeadAttention(Scope(parameters, random), 16, {.kind = "cosformer", .floor = 0}, Initialisation::xavier()),
+      doctest::Contains("cosformer needs to know the longest sequence"), Error);
 }
 
 TEST_CASE("input and states that do not fit are refused") {

@@ -162,12 +162,58 @@ TEST_CASE("W_k starts as a copy of W_q in trigonometric kinds only, unless asked
   };
   CHECK(is_tied(qkv("flexformer_n", {})));
   CHECK(is_tied(qkv("flexformer_s", {})));
+  CHECK(is_tied(qkv("rfa", {})));
   CHECK_FALSE(is_tied(qkv("softmax", {})));
   CHECK_FALSE(is_tied(qkv("linear", {})));
   CHECK(is_tied(qkv("softmax", true)));
   const std::vector<float> tied = qkv("flexformer_n", true), free = qkv("flexformer_n", false);
   CHECK_FALSE(is_tied(free));
   CHECK(std::equal(tied.begin() + 512, tied.end(), free.begin() + 512));  // W_v is the same either way
+}
+
+TEST_CASE("feature maps have the parameters and the start that their kind is documented with") {
+  struct Row {
+    const char* kind;
+    int sets;
+    bool trained;
+  };
+  for (const Row& row : {Row{"softmax", 0, false}, Row{"flexformer_s", 1, true}, Row{"flexformer_n", 2, true},
+                         Row{"linear", 0, false}, Row{"performer", 1, false}, Row{"rfa", 1, false},
+                         Row{"cosformer", 0, false}, Row{"hedgehog", 2, true}, Row{"polaformer", 1, true}}) {
+    CAPTURE(row.kind);
+    Random random(1), again(1);
+    LanguageModelOptions options = small(row.kind);
+    options.transformer.attention.features = 20;  // of heads of 8: two and a half blocks
+    const LanguageModel model(options, random), same(options, again);
+    CHECK(same_weights(model.parameters(), same.parameters()));
+    const std::string prefix = "blocks.1.attn.";
+    CHECK(model.parameters().has(prefix + "w1") == (row.sets >= 1));
+    CHECK(model.parameters().has(prefix + "w2") == (row.sets == 2));
+    if (row.sets == 0) continue;
+    const Parameter& w1 = model.parameters()[prefix + "w1"];
+    CHECK(w1.kernel);
+    CHECK_FALSE(w1.decay);
+    CHECK(w1.var.requires_grad() == row.trained);
+    const std::vector<float> w = w1.var.value().to_vector();
+    const std::string kind = row.kind;
+    const auto product = [&](int a, int b) {
+      double sum = 0;
+      for (int c = 0; c < 8; ++c) sum += double(w[std::size_t(8 * a + c)]) * double(w[std::size_t(8 * b + c)]);
+      return sum;
+    };
+    CHECK(w1.var.shape() == Shape({2, kind == "polaformer" ? 1 : 20, 8}));
+    if (kind == "polaformer") CHECK(rms(w1.var.value()) == 0);
+    if (kind == "rfa") CHECK(rms(w1.var.value()) == doctest::Approx(1).epsilon(0.15));
+    if (kind == "hedgehog")
+      for (int r = 0; r < 20; ++r)
+        for (int c = 0; c < 8; ++c) CHECK(std::abs(w[std::size_t(8 * r + c)] - float(r % 8 == c)) < 0.1f);
+    if (kind == "hedgehog") CHECK(std::abs(product(0, 0) - product(0, 8)) > 1e-4);  // repeated rows are not the same
+    if (kind != "performer") continue;
+    CHECK(rms(w1.var.value()) == doctest::Approx(1).epsilon(0.15));
+    for (int a = 0; a < 40; ++a)
+      for (int b = a + 1; b < 40; ++b)
+        if (a / 20 == b / 20 && a % 20 / 8 == b % 20 / 8) CHECK(std::abs(product(a, b)) < 1e-5 * product(a, a));
+  }
 }
 
 TEST_CASE("the same seed gives the same weights, whatever the number of threads") {
@@ -189,7 +235,8 @@ TEST_CASE("the same seed gives the same weights, whatever the number of threads"
 TEST_CASE("names that do not exist are refused with the list of those that do") {
   CHECK_THROWS_WITH_AS(attention_kind("flexformer"),
                        doctest::Contains("there is no attention 'flexformer'; there are "
-                                         "softmax, flexformer_s, flexformer_n, linear"),
+                                         "softmax, flexformer_s, flexformer_n, linear, performer, rfa, "
+                                         "cosformer, hedgehog, polaformer"),
                        Error);
   CHECK(attention_kind_names().size() == attention_kinds().size());
   CHECK(qk_norm_from("rms") == QkNorm::rms);

@@ -46,7 +46,7 @@ void Generator::step(std::int32_t id) {
 }
 
 void Generator::feed(std::int32_t id) {
-  if (model_.options().position == Position::learned) {
+  if (model_.has_end()) {
     const Index block = model_.options().block;
     if (state_.length() >= block) {
       recent_.erase(recent_.begin(), recent_.end() - block / 2);

@@ -21,8 +21,8 @@ class Generator {
  public:
   Generator(const LanguageModel& model, const SamplingOptions& options, std::uint64_t seed);
 
-  // Takes a token in. Learned positions end at the trained block: there the state starts anew from the last half of a
-  // block. Other positions go on for ever.
+  // Takes a token in. Learned positions and cosformer end at the trained block: there the state starts anew from the
+  // last half of a block. Otherwise it goes on for ever.
   void feed(std::int32_t id);
   // Draws the next token and takes it in. At least one token must have been fed.
   std::int32_t next();

@@ -17,8 +17,9 @@ void add_model_options(Options& options, Index layers, Index heads, Index dim, I
   options.add_integer("model.dim", dim, {.min = 1, .max = 1 << 20, .unit = "channels", .help = "width of the model"});
   options.add_integer("model.ffn", ffn,
                       {.max = 1 << 22, .unit = "channels", .help = "inner size of the MLP; 0: 4 model.dim"});
-  options.add_integer("model.features", 0,
-                      {.max = 1 << 16, .help = "frequencies per head of Flexformer's kernel; 0: the head size"});
+  options.add_integer(
+      "model.features", 0,
+      {.max = 1 << 16, .help = "rows of the feature map per head (frequencies, projections); 0: the head size"});
   options.add_real("model.dropout", dropout,
                    {.max = 1, .below = true, .help = "share of activations dropped in training"});
   options.add_real("model.floor", -1,
@@ -27,13 +28,13 @@ void add_model_options(Options& options, Index layers, Index heads, Index dim, I
                     .below = true,
                     .help = "least denominator of linear attention, relative to the sum of key weights; "
                             "0: the paper's formula; -1: 0.05 for language models and 0.01 for "
-                            "classifiers with a Flexformer kernel, 0 with positive features"});
+                            "classifiers with trigonometric features, next to 0 with positive ones"});
   options.add_real("model.omega_scale", 0.5,
                    {.max = 1000, .help = "frequencies start as this times N(0, I / sqrt(head size)); the paper's: 1"});
   options.add_flag("model.train_tau", false, "learn the scale of the norm factor in flexformer_s too");
   options.add_choice("model.qk_norm", "none", {"none", "l2", "rms"}, "normalisation of each head's q and k");
   options.add_flag("model.tie_qk_init", true,
-                   "start W_k as a copy of W_q (kinds other than Flexformer: only if given)");
+                   "start W_k as a copy of W_q (kinds without trigonometric features: only if given)");
   options.add_choice("model.position", "learned", {"learned", "sinusoidal", "rope", "none"},
                      "how positions are told apart; learned has the trained length as its end");
 }
