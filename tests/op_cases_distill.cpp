@@ -16,7 +16,7 @@ struct Row {
 
 // The map's inputs follow q' k' q k.
 template <class Map, class Values> Map map_of(const Row& row, const Values& x) {
-  Map map{row.kind, {}, {}, {}};
+  Map map{.kind = row.kind};
   std::size_t next = 4;
   if (row.kind != FeatureKind::elu1) map.w1 = x[next++];
   if (row.kind == FeatureKind::trig_n) map.w2 = x[next++];
