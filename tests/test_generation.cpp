@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "tests/small_models.h"
@@ -28,6 +29,25 @@ std::vector<std::int32_t> generate(const LanguageModel& model, const std::vector
   std::vector<std::int32_t> out;
   for (int i = 0; i < tokens; ++i) out.push_back(generator.next());
   return out;
+}
+
+// sample() by sorting everything.
+std::int32_t sampled_by_sorting(const std::vector<float>& logits, const SamplingOptions& options, double uniform) {
+  std::vector<std::size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), std::size_t(0));
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  if (options.top_k > 0) order.resize(std::min(order.size(), std::size_t(options.top_k)));
+  std::vector<double> weight;
+  for (std::size_t id : order)
+    weight.push_back(std::exp((double(logits[id]) - double(logits[order[0]])) / options.temperature));
+  const double limit = options.top_p * std::accumulate(weight.begin(), weight.end(), 0.0);
+  double reached = 0;
+  std::size_t kept = 0;
+  while (kept < order.size() && (kept == 0 || reached < limit)) reached += weight[kept++];
+  double target = uniform * reached;
+  for (std::size_t i = 0; i + 1 < kept; ++i)
+    if ((target -= weight[i]) < 0) return std::int32_t(order[i]);
+  return std::int32_t(order[kept - 1]);
 }
 
 std::int32_t greedy(const LanguageModel& model, const std::vector<std::int32_t>& context) {
@@ -84,9 +104,37 @@ TEST_CASE("top_k and top_p leave the most probable tokens only") {
   CHECK(histogram({.temperature = 1, .top_p = 1}) == histogram({.temperature = 1}));
 }
 
+TEST_CASE("drawing without sorting gives what sorting gives, in large vocabularies with many equal logits") {
+  Random random(8);
+  for (std::size_t size : {1, 2, 33, 100, 5000}) {
+    std::vector<float> logits;
+    for (std::size_t i = 0; i < size; ++i) logits.push_back(float(random.below(i % 2 ? 40 : 1000)) / 40);
+    for (double temperature : {0.05, 0.7, 3.0})
+      for (Index k : {0, 1, 7, 300, 4999})
+        for (double p : {0.013, 0.5, 0.97, 1.0})
+          for (int draw = 0; draw < 3; ++draw) {
+            const SamplingOptions options{temperature, k, p};
+            const double uniform = random.uniform();
+            CHECK(sample(logits, options, uniform) == sampled_by_sorting(logits, options, uniform));
+          }
+  }
+}
+
+TEST_CASE("of equal tokens at the end of top_k and top_p those of lower number are kept") {
+  const std::vector<float> equal(100, 1.5f);
+  for (double uniform : {0.0, 0.3, 0.999}) {
+    CHECK(sample(equal, {.temperature = 1, .top_k = 10}, uniform) == std::int32_t(10 * uniform));
+    CHECK(sample(equal, {.temperature = 1, .top_p = 0.1}, uniform) == std::int32_t(10 * uniform));
+    CHECK(sample(equal, {.temperature = 1}, uniform) == std::int32_t(100 * uniform));
+  }
+}
+
 TEST_CASE("logits that are NaN are refused, and so is an empty vocabulary") {
   CHECK_THROWS_WITH_AS(sample(std::vector<float>{1, std::nanf("")}, {}, 0.5), doctest::Contains("a logit is NaN"),
                        Error);
+  CHECK_THROWS_WITH_AS(sample(std::vector<float>{1, HUGE_VALF}, {}, 0.5), doctest::Contains("logit is infinite"),
+                       Error);
+  CHECK(sample(std::vector<float>{-HUGE_VALF, 1}, {}, 0.5) == 1);
   CHECK_THROWS_WITH_AS(sample({}, {}, 0.5), doctest::Contains("there are no logits"), Error);
 }
 

@@ -62,7 +62,7 @@ TEST_CASE("validation counts every token but the first once, whatever the length
           const Index done = 16 + (j - 16) / step * step, counted = std::min(step, targets - done);
           start = step == 16 ? done : done + counted - 16;
         }
-        sum += surprise(model, data.valid, start, j + 1);
+        sum += surprise(model, data.valid.ids(), start, j + 1);
       }
       CHECK(result.targets == targets);
       CHECK(result.loss == doctest::Approx(sum / double(targets)).epsilon(1e-6));
@@ -92,7 +92,7 @@ TEST_CASE("windows start anywhere in the text, as often at its ends as elsewhere
   // The loss of each window by itself tells the windows drawn.
   const auto loss_of = [&](Index start) {
     double sum = 0;
-    for (Index t = 1; t <= 8; ++t) sum += surprise(model, data.train, start, start + t);
+    for (Index t = 1; t <= 8; ++t) sum += surprise(model, data.train.ids(), start, start + t);
     return sum;
   };
   LanguageTask task(model, data, {.block = 8, .batch = 1, .seed = 5});

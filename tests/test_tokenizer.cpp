@@ -242,14 +242,15 @@ TEST_CASE("the last tenth of the tokens is split off, and the bytes of both part
     const auto tokenizer = make_tokenizer(name, mixed + tale, {.vocab = 280});
     const std::string whole = mixed + tale;
     const TextData data = make_text_data(whole, "tale.txt", nullptr, "", *tokenizer);
-    Ids joined = data.train;
-    joined.insert(joined.end(), data.valid.begin(), data.valid.end());
+    Ids joined = data.train.ids();
+    const Ids rest = data.valid.ids();
+    joined.insert(joined.end(), rest.begin(), rest.end());
     CHECK(joined == tokenizer->encode(whole));
     CHECK(data.valid.size() == joined.size() / 10);
     CHECK(data.split_off);
     CHECK(data.train_bytes + data.valid_bytes == std::ssize(whole));
     CHECK(tokenizer->encode(std::string_view(whole).substr(0, static_cast<std::size_t>(data.train_bytes))) ==
-          data.train);
+          data.train.ids());
     CHECK(data.valid_target_bytes < data.valid_bytes);
     CHECK(data.valid_target_bytes > 0);
     CHECK(data.train_fingerprint != data.valid_fingerprint);
@@ -282,7 +283,7 @@ TEST_CASE("texts for language models come from files, and errors name the file")
   CHECK(data.valid_target_bytes == 4);
   CHECK_FALSE(data.split_off);
   CHECK(data.valid_name == valid);
-  CHECK(load_text_data(train, "", *tokenizer).train == data.train);
+  CHECK(load_text_data(train, "", *tokenizer).train.ids() == data.train.ids());
   CHECK_THROWS_WITH_AS(load_text_data(folder.file("e.txt", ""), "", *tokenizer),
                        Contains("e.txt: there is no text to train on"), Error);
   CHECK_THROWS_WITH_AS(load_text_data(train, folder.file("1.txt", "h"), *tokenizer),

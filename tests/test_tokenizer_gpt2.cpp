@@ -9,6 +9,7 @@
 #include "tensor/error.h"
 #include "tensor/random.h"
 #include "tests/temporary_folder.h"
+#include "tests/text_pieces.h"
 #include "train/language_run.h"
 #include "train/tokenizer_gpt2.h"
 #include "train/tokenizer_options.h"
@@ -155,6 +156,17 @@ TEST_CASE("gpt2 gives any bytes back, and all bytes are covered") {
     CHECK(tokenizer->covered_bytes(bytes, ids, part) == std::ssize(tokenizer->decode(first)));
     CHECK(tokenizer->covered_bytes(bytes, ids, ids.size()) == std::ssize(bytes));
   }
+}
+
+TEST_CASE("gpt2 gives the same ids for a text in pieces of any size, also around names of special tokens") {
+  const Gpt2Folder folder;
+  Random random(6);
+  for (bool parse_specials : {false, true})
+    for (bool lowercase : {false, true}) {
+      const auto tokenizer = folder.load({.lowercase = lowercase, .parse_specials = parse_specials});
+      for (int i = 0; i < 12; ++i) tests::check_pieces(*tokenizer, tests::hostile_text(random, random.below(200)));
+      for (int i = 0; i < 12; ++i) tests::check_pieces(*tokenizer, random_bytes(random, random.below(200)));
+    }
 }
 
 TEST_CASE("gpt2 makes the end-of-text token from its name only when asked to") {
@@ -348,8 +360,8 @@ TEST_CASE("data.tokenizer takes a folder, which config.json keeps") {
   CHECK(options.text("data.tokenizer") == folder.path().string());
   CHECK(data.tokenizer->name() == "gpt2");
   CHECK(data.text.train_bytes + data.text.valid_bytes == 66);
-  CHECK(std::ranges::count(data.text.train, data.tokenizer->special_id("<|endoftext|>")) +
-            std::ranges::count(data.text.valid, data.tokenizer->special_id("<|endoftext|>")) ==
+  CHECK(std::ranges::count(data.text.train.ids(), data.tokenizer->special_id("<|endoftext|>")) +
+            std::ranges::count(data.text.valid.ids(), data.tokenizer->special_id("<|endoftext|>")) ==
         1);
   options.parse({"--data.tokenizer=bites"});
   CHECK_THROWS_WITH_AS(settle_tokenizer_options(options),

@@ -17,8 +17,6 @@
 namespace flexformer {
 namespace {
 
-constexpr std::string_view temporary_suffix = ".flexformer-tmp";
-
 std::string reason(int error) { return std::generic_category().message(error); }
 
 std::string shown(const std::filesystem::path& path) { return quote(path.string(), 400); }
@@ -85,7 +83,7 @@ std::string read_unpacked(const std::filesystem::path& path) {
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   temporary_ = path_;
-  temporary_ += text(".", getpid(), temporary_suffix);
+  temporary_ += text(".", getpid(), kTemporarySuffix);
   descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail_with_reason("cannot write ");
 }
@@ -114,6 +112,10 @@ void AtomicFile::write(std::string_view bytes) {
   }
 }
 
+void AtomicFile::overwrite_start(std::string_view bytes) {
+  if (pwrite(descriptor_, bytes.data(), bytes.size(), 0) != std::ssize(bytes)) fail_with_reason("cannot write ");
+}
+
 void AtomicFile::commit() {
   // EINVAL: a file system that cannot flush (some network mounts); the rename alone is then the best there is.
   if (fsync(descriptor_) != 0 && errno != EINVAL) fail_with_reason("cannot write ");
@@ -138,21 +140,21 @@ int remove_stale_temporaries(const std::filesystem::path& folder) {
   std::error_code missing;
   for (const auto& entry : std::filesystem::directory_iterator(folder, missing)) {
     std::error_code error;
-    if (!entry.path().filename().string().ends_with(temporary_suffix) || !entry.is_regular_file(error)) continue;
+    if (!entry.path().filename().string().ends_with(kTemporarySuffix) || !entry.is_regular_file(error)) continue;
     removed += std::filesystem::remove(entry.path(), error) ? 1 : 0;
   }
   return removed;
 }
 
-std::uint64_t fnv1a64(std::string_view bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325;
+std::uint64_t fnv1a64(std::string_view bytes, std::uint64_t hash) {
   for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
   return hash;
 }
 
-std::string fingerprint(std::string_view bytes) {
+std::string fingerprint(std::string_view bytes) { return fingerprint(fnv1a64(bytes)); }
+
+std::string fingerprint(std::uint64_t hash) {
   std::string digits(16, '0');
-  std::uint64_t hash = fnv1a64(bytes);
   for (std::size_t i = digits.size(); i-- > 0; hash >>= 4) digits[i] = "0123456789abcdef"[hash & 15];
   return digits;
 }

@@ -28,6 +28,7 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::string_view bytes);
+  void overwrite_start(std::string_view bytes);  // replaces the first bytes written: a header whose figures come last
   void commit();  // flushes to disk, renames, then flushes the folder so that the new name survives a power cut
 
  private:
@@ -40,13 +41,19 @@ class AtomicFile {
 
 void write_file_atomic(const std::filesystem::path& path, std::string_view bytes);
 
+// What the name of a file in the making ends in.
+inline constexpr std::string_view kTemporarySuffix = ".flexformer-tmp";
+
 // Deletes what an interrupted AtomicFile left in `folder`; returns how many files that were. A missing folder has none.
 int remove_stale_temporaries(const std::filesystem::path& folder);
 
 // FNV-1a, 64 bit: h = (h ^ byte) * 0x100000001b3 from 0xcbf29ce484222325. Notices changed data; no cryptographic hash.
-std::uint64_t fnv1a64(std::string_view bytes);
+// `hash` is that of the bytes before, for data that comes in pieces.
+inline constexpr std::uint64_t kFnvStart = 0xcbf29ce484222325;
+std::uint64_t fnv1a64(std::string_view bytes, std::uint64_t hash = kFnvStart);
 
 // fnv1a64() as 16 hexadecimal digits, as run folders store it.
 std::string fingerprint(std::string_view bytes);
+std::string fingerprint(std::uint64_t hash);
 
 }  // namespace flexformer

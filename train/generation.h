@@ -14,7 +14,9 @@ struct SamplingOptions {
 };
 
 // A token drawn from softmax(logits / temperature) as cut by top_k and top_p; `uniform` in [0, 1) decides. Tokens of
-// equal probability are ordered by their number, so that the same seed gives the same text.
+// equal probability are ordered by their number, so that the same seed gives the same text; where top_k or top_p ends
+// among them, those of lower number are kept. Takes a time linear in the vocabulary. Throws Error for logits that are
+// NaN or all infinite.
 std::int32_t sample(std::span<const float> logits, const SamplingOptions& options, double uniform);
 
 class Generator {

@@ -1,6 +1,5 @@
 #include "train/language_run.h"
 
-#include "train/files.h"
 #include "train/model_options.h"
 #include "train/program.h"
 #include "train/story_grammar.h"
@@ -40,6 +39,9 @@ void add_language_options(Options& options) {
                    "text file to train on; empty: stories of the embedded grammar, with " + story_words());
   options.add_text("data.valid", "", "text file to validate on; empty: the last tenth of data.train");
   add_tokenizer_options(options, "char", "; embedded stories: word");
+  options.add_text("data.cache", "auto",
+                   "where the tokens of texts of 16 MB and more are kept for later runs: auto (beside the text as "
+                   "FILE.tokens-*, else in the run folder), none (in memory), or a folder");
   options.add_integer("data.valid_stride", 0,
                       {.unit = "tokens",
                        .help = "between starts of validation windows: less than train.block gives every "
@@ -68,31 +70,33 @@ void settle_story_options(Options& options) {
     if (!options.given(key)) options.set(key, value);
 }
 
-LanguageData load_language_data(const Options& options, std::unique_ptr<Tokenizer> stored) {
+LanguageData load_language_data(const Options& options, std::unique_ptr<Tokenizer> stored, const CacheOptions& cache) {
   LanguageData data;
   data.tokenizer = std::move(stored);
   const std::string &train = options.text("data.train"), &valid = options.text("data.valid");
   data.embedded = train.empty();
   if (data.embedded && !valid.empty())
     throw UsageError("data.valid is given without data.train; give both, or neither for the embedded stories");
-  std::string train_text = data.embedded ? StoryGrammar::corpus(1, kTrainStories) : read_text_file(train);
-  const bool has_valid = data.embedded || !valid.empty();
-  const std::string valid_text = data.embedded ? StoryGrammar::corpus(2, kValidStories)
-                                 : has_valid   ? read_text_file(valid)
-                                               : std::string();
-  const std::string train_name = data.embedded ? "embedded stories" : train;
-  const std::string valid_name = data.embedded ? "embedded validation stories" : valid;
+  const std::string train_stories = data.embedded ? StoryGrammar::corpus(1, kTrainStories) : "",
+                    valid_stories = data.embedded ? StoryGrammar::corpus(2, kValidStories) : "";
+  std::vector<TextSource> texts;  // to train on and, if there is one, to validate on
+  texts.push_back(data.embedded ? TextSource(train_stories, "embedded stories") : TextSource::open(train));
+  if (data.embedded) texts.emplace_back(valid_stories, "embedded validation stories");
+  if (!valid.empty()) texts.push_back(TextSource::open(valid));
   if (!data.tokenizer) {
     // Characters come from both texts: one that only the validation text has must not end a run hours later.
     const std::string name =
         data.embedded && !options.given("data.tokenizer") ? "word" : options.text("data.tokenizer");
-    std::vector<std::string_view> texts = {train_text};
-    if (name == "char") texts.push_back(valid_text);
-    data.tokenizer = make_tokenizer(name, texts, tokenizer_options(options, name));
+    const std::size_t learned_from = name == "char" ? texts.size() : 1;
+    data.tokenizer =
+        cached_tokenizer(name, std::span(texts).first(learned_from), tokenizer_options(options, name), cache);
   }
-  const std::string_view valid_view = valid_text;
-  data.text = make_text_data(train_text, train_name, has_valid ? &valid_view : nullptr, valid_name, *data.tokenizer);
+  data.text = make_text_data(texts[0], texts.size() > 1 ? &texts[1] : nullptr, *data.tokenizer, cache);
   return data;
+}
+
+CacheOptions cache_options(const Options& options, const RunFolder& folder, Console& console) {
+  return {.reading = {.console = &console}, .place = options.text("data.cache"), .run_folder = folder.path()};
 }
 
 WindowOptions window_options(const Options& options, bool embedded) {

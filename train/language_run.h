@@ -20,8 +20,13 @@ struct LanguageData {
   TextData text;
   bool embedded = false;
 };
-// `stored`: the tokenizer of the run that goes on or whose weights are the start, or null to make one.
-LanguageData load_language_data(const Options& options, std::unique_ptr<Tokenizer> stored);
+// `stored`: the tokenizer of the run that goes on or whose weights are the start, or null to make one. `cache`: as
+// cache_options() gives it.
+LanguageData load_language_data(const Options& options, std::unique_ptr<Tokenizer> stored,
+                                const CacheOptions& cache = {});
+
+// Where data.cache keeps the tokens of long texts, for the run in `folder`.
+CacheOptions cache_options(const Options& options, const RunFolder& folder, Console& console);
 
 // The windows that the options describe.
 WindowOptions window_options(const Options& options, bool embedded);

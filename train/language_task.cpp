@@ -10,14 +10,12 @@ namespace {
 constexpr std::uint64_t kDataStreams = 0x64617461;  // keeps the windows' random numbers apart from the model's
 
 // Inputs and targets of windows: targets are the inputs moved by one.
-void fill_windows(const std::vector<std::int32_t>& text, const std::vector<Index>& starts, Index length, Tensor& ids,
-                  Tensor& targets) {
+void fill_windows(const TokenRow& text, const std::vector<Index>& starts, Index length, Tensor& ids, Tensor& targets) {
   ids = Tensor::empty({Index(starts.size()), length}, DType::i32);
   targets = Tensor::empty({Index(starts.size()), length}, DType::i32);
   for (std::size_t row = 0; row < starts.size(); ++row) {
-    const std::int32_t* from = text.data() + starts[row];
-    std::copy_n(from, length, ids.ints() + Index(row) * length);
-    std::copy_n(from + 1, length, targets.ints() + Index(row) * length);
+    text.copy(starts[row], length, ids.ints() + Index(row) * length);
+    text.copy(starts[row] + 1, length, targets.ints() + Index(row) * length);
   }
 }
 

@@ -28,6 +28,7 @@ bool may_change(const std::string& key) {
                                      "data.train",
                                      "data.valid",
                                      "data.test",
+                                     "data.cache",
                                      "train.eval_every",
                                      "train.save_every",
                                      "train.patience",

@@ -5,12 +5,12 @@
 #include <string_view>
 #include <vector>
 
-#include "train/tokenizer.h"
+#include "train/text_cache.h"
 
 namespace flexformer {
 
 struct TextData {
-  std::vector<std::int32_t> train, valid;
+  TokenRow train, valid;
   std::int64_t train_bytes = 0, valid_bytes = 0;  // of text that the tokens cover; exact for every tokenizer
   std::int64_t valid_target_bytes = 0;            // valid_bytes without the first token, which nothing predicts
   std::string train_name, valid_name;             // files, for messages
@@ -24,8 +24,11 @@ struct TextData {
 // Throws Error, naming the text: there is none; a validation text of fewer than 2 tokens; what the tokenizer refuses.
 TextData make_text_data(std::string_view train, const std::string& train_name, const std::string_view* valid,
                         const std::string& valid_name, const Tokenizer& tokenizer);
+// The same from texts of any length; null for no validation text.
+TextData make_text_data(TextSource& train, TextSource* valid, const Tokenizer& tokenizer, const CacheOptions& cache);
 // The same from files; "" for no validation file.
-TextData load_text_data(const std::string& train_path, const std::string& valid_path, const Tokenizer& tokenizer);
+TextData load_text_data(const std::string& train_path, const std::string& valid_path, const Tokenizer& tokenizer,
+                        const CacheOptions& cache = {});
 
 // How many windows of `block` inputs, each with the token after it as a target, start in a text: tokens - block, or 0.
 std::int64_t window_count(std::int64_t tokens, std::int64_t block);

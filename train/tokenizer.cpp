@@ -2,6 +2,7 @@
 #include "train/tokenizer.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -17,6 +18,16 @@ constexpr std::size_t max_token_bytes = 256;
 constexpr std::uint32_t stray_byte_base = 0x110000;  // one past the last code point
 
 std::uint32_t char_key(const CodePoint& unit) { return unit.valid ? unit.value : stray_byte_base + unit.value; }
+
+// Where the last character begins that may not be complete yet: no continuation byte, or one behind three others, since
+// a character has no more. 0 if there is no such place.
+std::size_t settled_units(const TextPart& part) {
+  if (part.last) return part.text.size();
+  const auto continues = [&](std::size_t at) { return (static_cast<unsigned char>(part.text[at]) & 0xC0) == 0x80; };
+  for (std::size_t at = part.text.size(); at-- > 0;)
+    if (!continues(at) || (at >= 3 && continues(at - 1) && continues(at - 2) && continues(at - 3))) return at;
+  return 0;
+}
 
 std::vector<std::string> with_bytes(std::vector<std::string> specials) {
   for (int byte = 0; byte < 256; ++byte) specials.emplace_back(1, static_cast<char>(byte));
@@ -70,7 +81,17 @@ Tokenizer::Tokenizer(std::vector<std::string> tokens, std::int64_t special_count
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
-  return lowercase_ ? encode_text(flexformer::lowercase(text)) : encode_text(text);
+  std::vector<std::int32_t> ids;
+  encode_part({.text = text}, ids);
+  return ids;
+}
+
+std::size_t Tokenizer::encode_part(const TextPart& part, std::vector<std::int32_t>& ids) const {
+  if (!lowercase_) return encode_settled(part, ids);
+  const std::string lowered = flexformer::lowercase(part.text);
+  TextPart changed = part;
+  changed.text = lowered;
+  return encode_settled(changed, ids);
 }
 
 const std::string& Tokenizer::token(std::int32_t id) const {
@@ -171,11 +192,13 @@ std::unique_ptr<Tokenizer> Tokenizer::from_json(const Json& json, const std::str
 ByteTokenizer::ByteTokenizer(std::vector<std::string> specials, bool lowercase)
     : Tokenizer(with_bytes(specials), std::ssize(specials), lowercase) {}
 
-std::vector<std::int32_t> ByteTokenizer::encode_text(std::string_view text) const {
-  std::vector<std::int32_t> ids(text.size());
+std::size_t ByteTokenizer::encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const {
+  // Only changing case looks at more than one byte at a time.
+  std::string_view text = part.text;
+  if (lowercase_) text = text.substr(0, settled_units(part));
   const auto first = static_cast<std::int32_t>(special_count());
-  std::ranges::transform(text, ids.begin(), [first](char byte) { return first + static_cast<unsigned char>(byte); });
-  return ids;
+  for (const char byte : text) ids.push_back(first + static_cast<unsigned char>(byte));
+  return text.size();
 }
 
 CharTokenizer::CharTokenizer(std::vector<std::string> tokens, std::int64_t special_count, bool lowercase)
@@ -184,22 +207,22 @@ CharTokenizer::CharTokenizer(std::vector<std::string> tokens, std::int64_t speci
     ids_.emplace(char_key(next_code_point(token(id), 0)), id);
 }
 
-std::vector<std::int32_t> CharTokenizer::encode_text(std::string_view text) const {
-  std::vector<std::int32_t> ids;
-  ids.reserve(text.size());
+std::size_t CharTokenizer::encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const {
+  const std::string_view text = part.text.substr(0, settled_units(part));
+  ids.reserve(ids.size() + text.size());
   const std::int32_t unknown = unknown_id();
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint unit = next_code_point(text, at);
     const auto found = ids_.find(char_key(unit));
     if (found == ids_.end() && unknown < 0)
       fail("the character ", describe(unit, text.substr(at, unit.length)), " in line ",
-           1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
+           part.first_line + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
            " does not occur in the text the char tokenizer was made from; leave it out or train with it, or use the "
            "byte tokenizer, which takes any text");
     ids.push_back(found == ids_.end() ? unknown : found->second);
     at += unit.length;
   }
-  return ids;
+  return text.size();
 }
 
 void CharTokenizer::add_to_json(Json& json) const {
@@ -208,20 +231,27 @@ void CharTokenizer::add_to_json(Json& json) const {
     json["tokens"].push_back(json_bytes(token));
 }
 
-std::unique_ptr<Tokenizer> train_char(std::span<const std::string_view> texts, const TokenizerOptions& options) {
-  std::unordered_map<std::uint32_t, std::string_view> seen;
-  for (const std::string_view text : texts) {
-    for (std::size_t at = 0; at < text.size();) {
-      const CodePoint unit = next_code_point(text, at);
-      seen.try_emplace(char_key(unit), text.substr(at, unit.length));
-      at += unit.length;
-    }
-  }
+std::unique_ptr<Tokenizer> train_char(std::span<TextSource> texts, const TokenizerOptions& options,
+                                      const PieceReading& reading) {
+  std::map<std::uint32_t, std::string> seen;
+  for (TextSource& text : texts)
+    for_each_part(text, reading, "collecting the characters of", [&](const TextPart& part) {
+      const std::size_t end = settled_units(part);
+      const std::string units = options.lowercase ? lowercase(part.text.substr(0, end)) : std::string();
+      const std::string_view view = options.lowercase ? units : part.text.substr(0, end);
+      std::uint32_t previous = UINT32_MAX;
+      for (std::size_t at = 0; at < end;) {
+        const CodePoint unit = next_code_point(view, at);
+        const std::uint32_t key = char_key(unit);
+        if (key != previous && !seen.contains(key)) seen.emplace(key, view.substr(at, unit.length));
+        previous = key;
+        at += unit.length;
+      }
+      return end;
+    });
   if (seen.empty()) fail("a char tokenizer cannot be made: the training text is empty");
-  std::vector<std::pair<std::uint32_t, std::string_view>> sorted(seen.begin(), seen.end());
-  std::ranges::sort(sorted);
   std::vector<std::string> tokens = options.specials;
-  for (const auto& [key, bytes] : sorted) tokens.emplace_back(bytes);
+  for (const auto& [key, bytes] : seen) tokens.push_back(bytes);
   return std::make_unique<CharTokenizer>(std::move(tokens), std::ssize(options.specials), options.lowercase);
 }
 
@@ -234,19 +264,20 @@ bool is_tokenizer_name(std::string_view name) {
   return std::ranges::find(tokenizer_names(), name) != tokenizer_names().end();
 }
 
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::span<TextSource> texts,
+                                          const TokenizerOptions& options, const PieceReading& reading) {
+  if (!is_tokenizer_name(name)) return load_vocabulary(name, options);
+  if (name == "byte") return std::make_unique<ByteTokenizer>(options.specials, options.lowercase);
+  if (name == "char") return train_char(texts, options, reading);
+  if (name == "word") return train_word(texts, options, reading);
+  return train_bpe(texts, options, reading);
+}
+
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::span<const std::string_view> texts,
                                           const TokenizerOptions& options) {
-  if (!is_tokenizer_name(name)) return load_vocabulary(name, options);
-  std::vector<std::string> lowered;
-  std::vector<std::string_view> views(texts.begin(), texts.end());
-  if (options.lowercase && name != "byte") {
-    lowered.reserve(texts.size());
-    for (std::string_view& view : views) view = lowered.emplace_back(lowercase(view));
-  }
-  if (name == "byte") return std::make_unique<ByteTokenizer>(options.specials, options.lowercase);
-  if (name == "char") return train_char(views, options);
-  if (name == "word") return train_word(views, options);
-  return train_bpe(views, options);
+  std::vector<TextSource> sources;
+  for (const std::string_view text : texts) sources.emplace_back(text, "the text");
+  return make_tokenizer(name, sources, options);
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::string_view text,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "train/json_file.h"
+#include "train/text_source.h"
 
 namespace flexformer {
 
@@ -19,6 +20,8 @@ struct TokenizerOptions {
   bool keep_newlines = true;      // word: a newline is the token "\n" (language models) or mere space (classifiers)
   bool split_punctuation = true;  // word: false for texts that are already split into words by spaces
   bool parse_specials = false;    // gpt2: the name of a special token in a text, as "<|endoftext|>", becomes its id
+  // word: distinct words that are counted at a time; bpe: half as many pieces. See make_tokenizer().
+  std::int64_t word_limit = std::int64_t(1) << 20;
   // {"<pad>", "<unk>"} for classifiers. Ids 0, 1, ...; of a ready vocabulary: its own where it has them, else behind
   // it. word adds "<unk>".
   std::vector<std::string> specials = {};
@@ -34,6 +37,13 @@ class Tokenizer {
   // byte, bpe, gpt2: takes any bytes. char: without "<unk>" a character the vocabulary lacks throws Error with the
   // character and its line. word: an unknown word is "<unk>".
   std::vector<std::int32_t> encode(std::string_view text) const;
+
+  // Appends the ids of as much of a part as no later byte can change, and returns how many bytes that is: all of the
+  // last part; 0 if its first token may go on. Parts that each begin where the one before was settled give the ids that
+  // encode() gives for the whole. Throws as encode() does.
+  std::size_t encode_part(const TextPart& part, std::vector<std::int32_t>& ids) const;
+  // The most bytes behind a token that decide where it ends.
+  virtual std::size_t lookahead() const { return kLookahead; }
 
   // decode(encode(x)) == x for byte, char, bpe and gpt2 (lower-cased if the tokenizer lower-cases, "<unk>" for
   // characters not known). word joins by single spaces where typography wants one (none around a newline, before
@@ -71,7 +81,8 @@ class Tokenizer {
       : tokens_(std::move(tokens)), special_ids_(std::move(special_ids)), lowercase_(lowercase) {}
   Tokenizer(std::vector<std::string> tokens, std::int64_t special_count, bool lowercase);
 
-  virtual std::vector<std::int32_t> encode_text(std::string_view text) const = 0;
+  // encode_part() without changing case.
+  virtual std::size_t encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const = 0;
   virtual bool space_between(std::int32_t, std::int32_t) const { return false; }
   virtual void add_to_json(Json& json) const = 0;
 
@@ -93,6 +104,10 @@ bool is_tokenizer_name(std::string_view name);
 // Builds the vocabulary from `texts`. Any other name than those above is that of a file or folder for
 // load_vocabulary(). Throws Error: no such name or file, no text at all (char, word), a vocabulary limit below the
 // smallest possible one (named in the message).
+// Texts of any length are read piece by piece; of word and bpe the counts of distinct words are in memory. Beyond
+// word_limit of them the rarest are dropped on the way, and the console is told.
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::span<TextSource> texts,
+                                          const TokenizerOptions& options, const PieceReading& reading = {});
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::span<const std::string_view> texts,
                                           const TokenizerOptions& options);
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::string_view text,

@@ -31,6 +31,7 @@ class ChunkScanner {
     chunk = text_.substr(start, at_ - start);
     return true;
   }
+  std::size_t position() const { return at_; }  // the first byte not yet read
 
  private:
   enum class Kind { space, digit, mark, letter };
@@ -51,17 +52,17 @@ class ChunkScanner {
 // since it was queued, which is corrected when it comes up.
 class BpeTrainer {
  public:
-  BpeTrainer(std::span<const std::string_view> texts, std::int32_t first_byte) {
-    std::unordered_map<std::string_view, std::int64_t> counts;
-    for (const std::string_view text : texts) {
-      ChunkScanner scanner(text);
-      for (std::string_view chunk; scanner.next(chunk);) ++counts[chunk];
-    }
-    for (const auto& [bytes, count] : counts) {
+  BpeTrainer(PieceCounts counts, std::int32_t first_byte) {
+    chunks_.reserve(counts.all().size());
+    for (const auto& [bytes, count] : counts.all()) {
       Chunk& chunk = chunks_.emplace_back(Chunk{{}, count});
       for (const char byte : bytes) chunk.ids.push_back(first_byte + static_cast<unsigned char>(byte));
+    }
+    counts.clear();
+    for (std::uint32_t index = 0; index < chunks_.size(); ++index) {
+      const Chunk& chunk = chunks_[index];
       count_pairs(chunk, +1);
-      for (std::size_t i = 0; i + 1 < chunk.ids.size(); ++i) pair_at(chunk, i).chunks.push_back(chunks_.size() - 1);
+      for (std::size_t i = 0; i + 1 < chunk.ids.size(); ++i) pair_at(chunk, i).chunks.push_back(index);
     }
     for (const auto& [key, pair] : pairs_) queue_.push({pair.count, key});
   }
@@ -82,11 +83,11 @@ class BpeTrainer {
   }
 
   void apply(const IdPair& merge, std::int32_t new_id) {
-    std::vector<std::size_t> holders;
+    std::vector<std::uint32_t> holders;
     holders.swap(pairs_[pair_key(merge.first, merge.second)].chunks);
     holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
     std::vector<std::uint64_t> fresh;
-    for (const std::size_t index : holders) {
+    for (const std::uint32_t index : holders) {
       Chunk& chunk = chunks_[index];
       count_pairs(chunk, -1);
       join(chunk.ids, merge, new_id);
@@ -109,7 +110,7 @@ class BpeTrainer {
   };
   struct Pair {
     std::int64_t count = 0;
-    std::vector<std::size_t> chunks;  // that hold it, or held it; in rising order, may repeat
+    std::vector<std::uint32_t> chunks;  // that hold it, or held it; in rising order, may repeat
   };
   struct Candidate {
     std::int64_t count;
@@ -167,10 +168,10 @@ BpeTokenizer::BpeTokenizer(std::vector<std::string> specials, bool lowercase, st
       merges_(std::move(merges)),
       cached_merges_(byte_ids(special_count()), numbered(merges_, special_count() + 256)) {}
 
-std::vector<std::int32_t> BpeTokenizer::encode_text(std::string_view text) const {
-  std::vector<std::int32_t> ids;
-  cached_merges_.append(ChunkScanner(text), ids);
-  return ids;
+std::size_t BpeTokenizer::encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const {
+  PartScanner scanner(ChunkScanner(part.text), part);
+  cached_merges_.append(scanner, ids);
+  return scanner.done();
 }
 
 void BpeTokenizer::add_to_json(Json& json) const {
@@ -178,12 +179,15 @@ void BpeTokenizer::add_to_json(Json& json) const {
   for (const auto& [left, right] : merges_) json["merges"].push_back({left, right});
 }
 
-std::unique_ptr<Tokenizer> train_bpe(std::span<const std::string_view> texts, const TokenizerOptions& options) {
+std::unique_ptr<Tokenizer> train_bpe(std::span<TextSource> texts, const TokenizerOptions& options,
+                                     const PieceReading& reading) {
   const std::int64_t smallest = std::ssize(options.specials) + 256;
   if (options.vocab < smallest)
     fail("a bpe vocabulary of ", options.vocab, " is too small; give at least ", smallest, " (256 bytes and ",
          options.specials.size(), " special tokens)");
-  BpeTrainer trainer(texts, static_cast<std::int32_t>(options.specials.size()));
+  const auto scan = [](std::string_view text) { return ChunkScanner(text); };
+  BpeTrainer trainer(count_pieces(texts, options.lowercase, options.word_limit / 2, reading, scan),
+                     static_cast<std::int32_t>(options.specials.size()));
   std::vector<IdPair> merges;
   for (IdPair merge; smallest + std::ssize(merges) < options.vocab && trainer.best(merge);) {
     trainer.apply(merge, static_cast<std::int32_t>(smallest + std::ssize(merges)));

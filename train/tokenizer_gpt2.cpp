@@ -91,24 +91,32 @@ Gpt2Tokenizer::Gpt2Tokenizer(Gpt2Vocabulary vocabulary, bool lowercase, bool par
     merges.push_back({left, right, found->second});
   }
   cached_merges_ = std::make_unique<CachedMerges>(byte_ids, merges);
+  for (const std::int32_t id : special_ids_)
+    if (parse_specials_) longest_special_ = std::max(longest_special_, token(id).size());
 }
 
-std::vector<std::int32_t> Gpt2Tokenizer::encode_text(std::string_view text) const {
-  std::vector<std::int32_t> ids;
-  std::size_t from = 0;
-  for (std::size_t at = 0; parse_specials_ && at < text.size(); ++at) {
+// What lies between two special tokens is a text of its own, and what is behind the last one ends where the name of
+// another may begin.
+std::size_t Gpt2Tokenizer::encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const {
+  const std::string_view text = part.text;
+  const std::size_t unsettled = part.last ? 0 : longest_special_;
+  std::size_t from = 0, end = text.size() - std::min(text.size(), unsettled);
+  for (std::size_t at = 0; parse_specials_ && at < end; ++at) {
     std::int32_t longest = -1;
     for (const std::int32_t id : special_ids_)
       if (text.substr(at).starts_with(token(id)) && (longest < 0 || token(id).size() > token(longest).size()))
         longest = id;
     if (longest < 0) continue;
-    cached_merges_->append(Gpt2Scanner(text.substr(from, at - from)), ids);
+    Gpt2Scanner before(text.substr(from, at - from));
+    cached_merges_->append(before, ids);
     ids.push_back(longest);
     from = at + token(longest).size();
     at = from - 1;
   }
-  cached_merges_->append(Gpt2Scanner(text.substr(from)), ids);
-  return ids;
+  const TextPart rest{.text = text.substr(from, std::max(end, from) - from), .last = part.last};
+  PartScanner scanner(Gpt2Scanner(rest.text), rest);
+  cached_merges_->append(scanner, ids);
+  return from + scanner.done();
 }
 
 std::int64_t Gpt2Tokenizer::covered_bytes(std::string_view text, std::span<const std::int32_t> ids,

@@ -21,6 +21,7 @@ class Gpt2Scanner {
 
   // The next piece, or false at the end of the text.
   bool next(std::string_view& piece);
+  std::size_t position() const { return at_; }  // the first byte not yet read
 
  private:
   void take_run();
@@ -47,16 +48,18 @@ class Gpt2Tokenizer final : public Tokenizer {
                                               bool lowercase, const std::string& source);
 
   std::string name() const override { return "gpt2"; }
+  std::size_t lookahead() const override { return kLookahead + longest_special_; }
   std::int64_t covered_bytes(std::string_view text, std::span<const std::int32_t> ids,
                              std::size_t count) const override;
 
  protected:
-  std::vector<std::int32_t> encode_text(std::string_view text) const override;
+  std::size_t encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const override;
   void add_to_json(Json& json) const override;
 
  private:
   std::vector<IdPair> merges_;
   bool parse_specials_;
+  std::size_t longest_special_ = 0;  // bytes; 0 where they are not looked for
   std::unique_ptr<CachedMerges> cached_merges_;
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "train/tokenizer.h"
+#include "train/tokenizer_counts.h"
 #include "train/tokenizer_gpt2.h"
 #include "train/tokenizer_merges.h"
 #include "train/utf8.h"
@@ -21,7 +22,7 @@ class ByteTokenizer final : public Tokenizer {
   std::string name() const override { return "byte"; }
 
  protected:
-  std::vector<std::int32_t> encode_text(std::string_view text) const override;
+  std::size_t encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const override;
   void add_to_json(Json&) const override {}
 };
 
@@ -32,17 +33,11 @@ class CharTokenizer final : public Tokenizer {
   std::string name() const override { return "char"; }
 
  protected:
-  std::vector<std::int32_t> encode_text(std::string_view text) const override;
+  std::size_t encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const override;
   void add_to_json(Json& json) const override;
 
  private:
   std::unordered_map<std::uint32_t, std::int32_t> ids_;  // by code point; stray bytes follow behind U+10FFFF
-};
-
-// Looks words up by string_view, without a copy.
-struct StringHash {
-  using is_transparent = void;
-  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
 };
 
 class WordTokenizer final : public Tokenizer {
@@ -55,7 +50,7 @@ class WordTokenizer final : public Tokenizer {
                              std::size_t count) const override;
 
  protected:
-  std::vector<std::int32_t> encode_text(std::string_view text) const override;
+  std::size_t encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const override;
   bool space_between(std::int32_t left, std::int32_t right) const override;
   void add_to_json(Json& json) const override;
 
@@ -71,7 +66,7 @@ class BpeTokenizer final : public Tokenizer {
   std::string name() const override { return "bpe"; }
 
  protected:
-  std::vector<std::int32_t> encode_text(std::string_view text) const override;
+  std::size_t encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const override;
   void add_to_json(Json& json) const override;
 
  private:
@@ -82,8 +77,11 @@ class BpeTokenizer final : public Tokenizer {
 // The specials with "<unk>" in front where they lack it.
 std::vector<std::string> with_unknown(std::vector<std::string> specials);
 
-std::unique_ptr<Tokenizer> train_char(std::span<const std::string_view> texts, const TokenizerOptions& options);
-std::unique_ptr<Tokenizer> train_word(std::span<const std::string_view> texts, const TokenizerOptions& options);
-std::unique_ptr<Tokenizer> train_bpe(std::span<const std::string_view> texts, const TokenizerOptions& options);
+std::unique_ptr<Tokenizer> train_char(std::span<TextSource> texts, const TokenizerOptions& options,
+                                      const PieceReading& reading);
+std::unique_ptr<Tokenizer> train_word(std::span<TextSource> texts, const TokenizerOptions& options,
+                                      const PieceReading& reading);
+std::unique_ptr<Tokenizer> train_bpe(std::span<TextSource> texts, const TokenizerOptions& options,
+                                     const PieceReading& reading);
 
 }  // namespace flexformer

@@ -55,7 +55,7 @@ class CachedMerges {
       : merges_(byte_ids, merges) {}
 
   // Appends the ids of all pieces that scanner.next(piece) hands out until it returns false.
-  template <class Scanner> void append(Scanner scanner, std::vector<std::int32_t>& ids) const {
+  template <class Scanner> void append(Scanner&& scanner, std::vector<std::int32_t>& ids) const {
     const std::lock_guard lock(mutex_);
     for (std::string_view piece; scanner.next(piece);) append_piece(piece, ids);
   }

@@ -74,15 +74,14 @@ WordTokenizer::WordTokenizer(std::vector<std::string> tokens, std::int64_t speci
   for (auto id = static_cast<std::int32_t>(special_count); id < vocab_size(); ++id) ids_.emplace(token(id), id);
 }
 
-std::vector<std::int32_t> WordTokenizer::encode_text(std::string_view text) const {
-  std::vector<std::int32_t> ids;
+std::size_t WordTokenizer::encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const {
   const std::int32_t unknown = unknown_id();
-  WordScanner scanner(text, keep_newlines_, split_punctuation_);
+  PartScanner scanner(WordScanner(part.text, keep_newlines_, split_punctuation_), part);
   for (std::string_view word; scanner.next(word);) {
     const auto found = ids_.find(word);
     ids.push_back(found == ids_.end() ? unknown : found->second);
   }
-  return ids;
+  return scanner.done();
 }
 
 std::int64_t WordTokenizer::covered_bytes(std::string_view text, std::span<const std::int32_t> ids,
@@ -112,20 +111,21 @@ void WordTokenizer::add_to_json(Json& json) const {
     json["tokens"].push_back(json_bytes(token));
 }
 
-std::unique_ptr<Tokenizer> train_word(std::span<const std::string_view> texts, const TokenizerOptions& options) {
+std::unique_ptr<Tokenizer> train_word(std::span<TextSource> texts, const TokenizerOptions& options,
+                                      const PieceReading& reading) {
   std::vector<std::string> tokens = with_unknown(options.specials);
   const std::int64_t special_count = std::ssize(tokens);
   if (options.vocab != 0 && options.vocab <= special_count)
     fail("a vocabulary of ", options.vocab, " has no room for words; give at least ", special_count + 1,
          ", or 0 for no limit");
-  std::unordered_map<std::string_view, std::int64_t> counts;
-  for (const std::string_view text : texts) {
-    WordScanner scanner(text, options.keep_newlines, options.split_punctuation);
-    for (std::string_view word; scanner.next(word);) ++counts[word];
-  }
+  const auto scan = [&](std::string_view text) {
+    return WordScanner(text, options.keep_newlines, options.split_punctuation);
+  };
+  PieceCounts counts = count_pieces(texts, options.lowercase, options.word_limit, reading, scan);
   for (const std::string& special : tokens) counts.erase(special);
-  std::vector<std::pair<std::string_view, std::int64_t>> words(counts.begin(), counts.end());
-  std::erase_if(words, [&](const auto& word) { return word.second < options.min_count; });
+  std::vector<std::pair<std::string_view, std::int64_t>> words;
+  for (const auto& [word, count] : counts.all())
+    if (count >= options.min_count) words.emplace_back(word, count);
   if (words.empty())
     fail("a word tokenizer cannot be made: no word occurs at least ", options.min_count, " times in the training text");
   std::ranges::sort(words, [](const auto& a, const auto& b) {
@@ -134,6 +134,7 @@ std::unique_ptr<Tokenizer> train_word(std::span<const std::string_view> texts, c
   const std::size_t room = options.vocab == 0 ? words.size() : static_cast<std::size_t>(options.vocab - special_count);
   words.resize(std::min(words.size(), room));
   for (const auto& [word, count] : words) tokens.emplace_back(word);
+  counts.clear();  // two tables of all words would be more than is needed
   return std::make_unique<WordTokenizer>(std::move(tokens), special_count, options.lowercase, options.keep_newlines,
                                          options.split_punctuation);
 }

@@ -52,14 +52,15 @@ std::string draw_sample(const LanguageModel& model, const Tokenizer& tokenizer, 
 int evaluate_saved(const Options& options, Console& console) {
   const RunFolder folder = RunFolder::for_use(options.text("out"), "train_lm");
   SavedLanguageModel saved(folder);
-  for (const char* key : {"data.train", "data.valid", "data.valid_stride", "train.block"})
+  for (const char* key : {"data.train", "data.valid", "data.valid_stride", "data.cache", "train.block"})
     if (options.given(key)) saved.options.set(key, options.value(key));
   LanguageData data;
+  const CacheOptions cache = cache_options(saved.options, folder, console);
   if (options.given("data.valid")) {  // the text to evaluate stands alone
     const std::string valid = options.text("data.valid");
-    data.text = load_text_data(valid, valid, *saved.tokenizer);
+    data.text = load_text_data(valid, valid, *saved.tokenizer, cache);
   } else {
-    data = load_language_data(saved.options, load_tokenizer(folder));
+    data = load_language_data(saved.options, load_tokenizer(folder), cache);
   }
   LanguageTask task(*saved.model, data.text, window_options(saved.options, data.embedded));
   const Evaluation result = task.evaluate({});
@@ -70,8 +71,7 @@ int evaluate_saved(const Options& options, Console& console) {
   return 0;
 }
 
-int train(Options& options) {
-  Console console;
+int train(Options& options, Console& console) {
   std::string device = use_machine_options(options);
   if (options.flag("eval")) return evaluate_saved(options, console);
 
@@ -89,7 +89,8 @@ int train(Options& options) {
   std::optional<RunFolder> initial;  // whose weights to start from: they only make sense with its tokenizer
   if (!resumed && !options.text("init").empty()) initial = RunFolder::for_use(options.text("init"), "train_lm");
   const bool has_tokenizer = resumed || initial;
-  LanguageData data = load_language_data(options, has_tokenizer ? load_tokenizer(initial.value_or(folder)) : nullptr);
+  LanguageData data = load_language_data(options, has_tokenizer ? load_tokenizer(initial.value_or(folder)) : nullptr,
+                                         cache_options(options, folder, console));
   record_tokenizer(options, *data.tokenizer);
   check_block(data.text, options.integer("train.block"));
   const auto seed = std::uint64_t(options.integer("seed"));
@@ -123,11 +124,21 @@ int train(Options& options) {
   return 0;
 }
 
+int train_lm(Options& options) {
+  Console console;
+  try {
+    return train(options, console);
+  } catch (const Stopped&) {
+    console.say("stopped while reading the text: nothing was changed");
+    return 128 + stop_signal();
+  }
+}
+
 }  // namespace
 }  // namespace flexformer
 
 int main(int argc, char** argv) {
   flexformer::Options options("train_lm", "Trains a language model on a text file, or on embedded stories.");
   flexformer::add_language_options(options);
-  return flexformer::run_program(options, argc, argv, flexformer::train);
+  return flexformer::run_program(options, argc, argv, flexformer::train_lm);
 }
