@@ -229,7 +229,8 @@ endif
 # cases, bench_*.cpp the parts of bench, peer_*.cpp its comparisons with other libraries, and the rest is shared by the
 # test program and golden.
 mains := $(wildcard train/train_lm.cpp train/train_classifier.cpp train/distill.cpp train/generate.cpp \
-  train/predict.cpp train/compare.cpp train/make_data.cpp tests/bench.cpp tests/golden.cpp)
+  train/predict.cpp train/compare.cpp train/make_data.cpp train/import_model.cpp train/export_model.cpp \
+  tests/bench.cpp tests/golden.cpp)
 library := $(filter-out $(mains),$(sort $(wildcard tensor/*.cpp autograd/*.cpp nn/*.cpp train/*.cpp)))
 test_cases := $(sort $(wildcard tests/test_*.cpp))
 bench_parts := $(sort $(wildcard tests/bench_*.cpp))

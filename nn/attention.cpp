@@ -46,11 +46,22 @@ Index head_size_of(Index dim, Index heads) {
   return dim / heads;
 }
 
-// [3 dim, dim]. All three are drawn even where W_k is then a copy of W_q: W_v must not depend on that.
-Var qkv_weight(const Scope& scope, Index dim, bool tied, const Initialisation& init) {
-  const Var q(scope.draw({dim, dim}, init.query_key)), k(scope.draw({dim, dim}, init.query_key));
-  const Var v(scope.draw({dim, dim}, init.value));
-  return scope.parameter("weight", concat({q, tied ? q : k, v}, 0).value(), {.decay = true});
+Index kv_heads_of(Index heads, Index kv_heads) {
+  check("attention", kv_heads >= 0 && (kv_heads == 0 || heads % kv_heads == 0), heads,
+        " heads of queries cannot share ", kv_heads, " heads of keys and values; choose a number that divides ", heads);
+  return kv_heads == 0 ? heads : kv_heads;
+}
+
+// [dim + 2 kv_dim, dim]. All three are drawn even where W_k is then a copy of W_q (of each group's first head): W_v
+// must not depend on that.
+Var qkv_weight(const Scope& scope, Index dim, Index kv_heads, Index kv_dim, bool tied, const Initialisation& init) {
+  const Var q(scope.draw({dim, dim}, init.query_key)), k(scope.draw({kv_dim, dim}, init.query_key));
+  const Var v(scope.draw({kv_dim, dim}, init.value));
+  const auto first_of_groups = [&] {
+    const Var groups = reshape(q, {kv_heads, dim / kv_dim, kv_dim / kv_heads, dim});
+    return reshape(slice(groups, 1, 0, 1), {kv_dim, dim});
+  };
+  return scope.parameter("weight", concat({q, tied ? first_of_groups() : k, v}, 0).value(), {.decay = true});
 }
 
 void check_batch(Index state, Index token) {
@@ -87,12 +98,17 @@ MultiHeadAttention::MultiHeadAttention(const Scope& scope, Index dim, const Atte
     : kind(&attention_kind(options.kind)),
       heads(options.heads),
       head_size(head_size_of(dim, heads)),
+      kv_heads(kv_heads_of(heads, options.kv_heads)),
       max_length(options.max_length),
       floor(options.floor),
-      qkv(scope.sub("qkv"), qkv_weight(scope.sub("qkv"), dim, options.tie_qk_init.value_or(kind->ties_qk), init)),
-      out(scope.sub("out"), dim, dim, init.residual),
+      qkv(scope.sub("qkv"),
+          qkv_weight(scope.sub("qkv"), dim, kv_heads, kv_heads * head_size, options.tie_qk_init.value_or(kind->ties_qk),
+                     init),
+          options.biases),
+      out(scope.sub("out"), dim, dim, init.residual, options.biases),
       qk_norm_(options.qk_norm),
-      rope_(options.rope) {
+      rope_(options.rope),
+      rope_theta_(options.rope_theta) {
   check("attention", floor >= 0 && floor <= 1, "the floor of the denominator must be in [0, 1], got ", floor);
   check("attention", !rope_ || head_size % 2 == 0, "rotary positions turn pairs of channels, but the head size is ",
         head_size, "; make dim / heads even or choose other positions");
@@ -114,9 +130,17 @@ Var MultiHeadAttention::normalise(const Var& packed) const {
   return concat({reshape(normalised, {B, T, 2 * C}), slice(packed, 2, 2 * C, 3 * C)}, 2);
 }
 
+Var MultiHeadAttention::repeat_kv(const Var& projected) const {
+  const Index B = projected.size(0), T = projected.size(1), C = heads * head_size, kv = kv_heads * head_size;
+  const Var shared = reshape(slice(projected, 2, C, C + 2 * kv), {B * T, 2 * kv_heads, 1, head_size});
+  const Var repeated = expand(shared, {B * T, 2 * kv_heads, heads / kv_heads, head_size});
+  return concat({slice(projected, 2, 0, C), reshape(repeated, {B, T, 2 * C})}, 2);
+}
+
 Var MultiHeadAttention::project(const Var& x, Index position) const {
   Var y = qkv.forward(x);
-  if (rope_) y = rope(y, heads, position);
+  if (kv_heads != heads) y = repeat_kv(y);
+  if (rope_) y = rope(y, heads, position, rope_theta_);
   return qk_norm_ == QkNorm::none ? y : normalise(y);
 }
 

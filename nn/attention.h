@@ -16,14 +16,17 @@ QkNorm qk_norm_from(const std::string& name);  // throws Error for any other nam
 struct AttentionOptions {
   std::string kind = "flexformer_n";  // a name from attention_kinds()
   Index heads = 4;
+  Index kv_heads = 0;        // heads of keys and values, each shared by heads / kv_heads heads of q; 0: heads
   Index features = 0;        // n, rows of w1 per head (frequencies, projections); 0: the head size
   float floor = -1;          // of the denominator, relative to the sum of key weights; negative: the kind's own
   float omega_scale = 0.5f;  // frequencies start as omega_scale * N(0, I / sqrt(head size)); 1 is the paper's
   bool train_tau = false;    // also in kinds where tau is fixed
   std::optional<bool> tie_qk_init = {};  // W_k starts as a copy of W_q; unset: the kind's own
   QkNorm qk_norm = QkNorm::none;
-  bool rope = false;     // rotary positions; needs an even head size
-  Index max_length = 0;  // the longest sequence, for kinds that have an end
+  bool rope = false;         // rotary positions; needs an even head size
+  float rope_theta = 10000;  // their base, see rope()
+  bool biases = true;        // of both projections
+  Index max_length = 0;      // the longest sequence, for kinds that have an end
 };
 
 // Starts of a transformer's matrices by their part in it.
@@ -49,7 +52,7 @@ struct AttentionState {
 
 class MultiHeadAttention {
  public:
-  // Throws Error if the heads do not divide dim, or the kind is unknown.
+  // Throws Error if the heads do not divide dim, kv_heads not the heads, or the kind is unknown.
   MultiHeadAttention(const Scope& scope, Index dim, const AttentionOptions& options, const Initialisation& init);
 
   // x [B,T,C] -> [B,T,C], plus `residual` unless that is undefined
@@ -58,24 +61,26 @@ class MultiHeadAttention {
   // sets the state's batch size. Gives no gradients.
   Var step(const Var& x, AttentionState& state, const Var& residual = Var()) const;
 
-  // The projection [B,T,3C] = q | k | v as the kernel sees it: rotated and normalised where that is asked for. The
-  // first token stands at `position`.
+  // The projection [B,T,3C] = q | k | v as the kernel sees it: grouped keys and values repeated, rotated and normalised
+  // where that is asked for. The first token stands at `position`.
   Var project(const Var& x, Index position = 0) const;
   FeatureMapVars feature_map() const { return {kind->features, w1, w2, tau, max_length}; }  // of a linear kind
 
   const AttentionKind* kind;
-  Index heads, head_size, max_length;
+  Index heads, head_size, kv_heads, max_length;
   float floor;
-  Linear qkv, out;
+  Linear qkv, out;  // qkv: heads of q, then kv_heads of k, then kv_heads of v
   Var w1, w2, tau;  // the feature map's, see FeatureKind: [H,n,d] [H,n,d] [H]; undefined where the kind has none
 
  private:
   Var normalise(const Var& packed) const;
+  Var repeat_kv(const Var& projected) const;
   void linear_step(Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state) const;
   void softmax_step(Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state) const;
 
   QkNorm qk_norm_;
   bool rope_;
+  float rope_theta_;
 };
 
 }  // namespace flexformer

@@ -23,30 +23,48 @@ InputOptions input_of(const ClassifierOptions& options) {
   return {.vocabulary = options.vocabulary,
           .block = options.max_length,
           .position = options.position,
+          .position_offset = options.position_offset,
+          .token_types = options.token_types,
+          .norm_embeddings = options.norm_embeddings,
+          .norm = options.transformer.norm,
           .sinusoidal_start = options.sinusoidal_start,
           .dropout = options.transformer.dropout,
-          .padding = Classifier::padding};
+          .padding = options.padding};
 }
 
 // i32 [B,T], 1 where there is a token; undefined if there is no padding at all, which is faster.
-Tensor visible_keys(const Tensor& ids) {
+Tensor visible_keys(const Tensor& ids, std::int32_t padding) {
   Tensor mask = Tensor::empty(ids.shape(), DType::i32);
   const std::int32_t* id = ids.ints();
-  std::transform(id, id + ids.numel(), mask.ints(), [](std::int32_t i) { return i != Classifier::padding; });
-  return std::find(id, id + ids.numel(), Classifier::padding) == id + ids.numel() ? Tensor() : mask;
+  std::transform(id, id + ids.numel(), mask.ints(), [=](std::int32_t i) { return i != padding; });
+  return std::find(id, id + ids.numel(), padding) == id + ids.numel() ? Tensor() : mask;
 }
 
 // [B,1,T]: one over a text's number of tokens where there is one, else 0.
-Tensor mean_weights(const Tensor& ids) {
+Tensor mean_weights(const Tensor& ids, std::int32_t padding) {
   const Index B = ids.size(0), T = ids.size(1);
   Tensor weights = Tensor::empty({B, 1, T});
   for (Index b = 0; b < B; ++b) {
     const std::int32_t* row = ids.ints() + b * T;
-    const Index tokens = T - std::count(row, row + T, Classifier::padding);
-    for (Index t = 0; t < T; ++t)
-      weights.data()[b * T + t] = row[t] == Classifier::padding ? 0.0f : 1.0f / float(tokens);
+    const Index tokens = T - std::count(row, row + T, padding);
+    for (Index t = 0; t < T; ++t) weights.data()[b * T + t] = row[t] == padding ? 0.0f : 1.0f / float(tokens);
   }
   return weights;
+}
+
+// i32 [B,T]: how many separators stand before each token, `types` - 1 at most.
+Tensor token_types(const Tensor& ids, std::int32_t separator, Index types) {
+  Tensor out = Tensor::zeros(ids.shape(), DType::i32);
+  const Index T = ids.size(1);
+  for (Index i = 0; i < ids.numel(); ++i)
+    if (i % T > 0)
+      out.ints()[i] = std::int32_t(std::min(types - 1, Index(out.ints()[i - 1]) + (ids.ints()[i - 1] == separator)));
+  return out;
+}
+
+Linear make_pooler(const Scope& scope, const ClassifierOptions& options) {
+  const Index dim = options.transformer.dim;
+  return options.pooler ? Linear(scope, dim, dim, start_of(options).matrix) : Linear();
 }
 
 }  // namespace
@@ -61,14 +79,23 @@ Classifier::Classifier(const ClassifierOptions& options, Random& random)
     : options_(resolved(options)),
       input_(Scope(parameters_, random), options.transformer.dim, input_of(options), start_of(options)),
       transformer_(Scope(parameters_, random), options_.transformer, start_of(options)),
+      pooler_(make_pooler(Scope(parameters_, random).sub("pooler"), options)),
       head_(Scope(parameters_, random).sub("head"), (options.two_tower ? 4 : 1) * options.transformer.dim,
             options.classes, start_of(options).matrix) {}
 
 Var Classifier::encode(const Tensor& ids, const Pass& pass) const {
-  const Var h = transformer_.forward(input_.forward(ids, 0, pass), {.key_mask = visible_keys(ids)}, pass);
-  const Shape pooled = {ids.size(0), options_.transformer.dim};
-  if (options_.pool == Pool::cls) return reshape(slice(h, 1, 0, 1), pooled);
-  return reshape(matmul(Var(mean_weights(ids)), h), pooled);
+  check("model", ids.rank() == 2, "token numbers must be [batch, time], got ", ids.shape());
+  const Tensor types = options_.token_types > 1 && options_.separator >= 0
+                           ? token_types(ids, options_.separator, options_.token_types)
+                           : Tensor();
+  const Var embedded = input_.forward(ids, 0, pass, types);
+  const Var h = transformer_.forward(embedded, {.key_mask = visible_keys(ids, options_.padding)}, pass);
+  const Var first_or_mean =
+      options_.pool == Pool::cls ? slice(h, 1, 0, 1) : matmul(Var(mean_weights(ids, options_.padding)), h);
+  const Var pooled = reshape(first_or_mean, {ids.size(0), options_.transformer.dim});
+  if (!options_.pooler) return pooled;
+  const float p = options_.transformer.dropout;
+  return dropout(tanh(pooler_.forward(dropout(pooled, p, pass))), p, pass);
 }
 
 Var Classifier::forward(const Tensor& ids, const Pass& pass) const {

@@ -1,4 +1,4 @@
-// Encoder classifier: embedding, transformer in which every token sees every other, pooling, output layer. Token 0 is
+// Encoder classifier: embedding, transformer in which every token sees every other, pooling, output layer. One token is
 // padding: nobody attends to it and it is not pooled, so a text's result does not depend on what it is batched with.
 #pragma once
 #include <string>
@@ -21,17 +21,22 @@ struct ClassifierOptions {
   Pool pool = Pool::mean;
   bool two_tower = false;    // compares two texts, encoded by the same weights
   bool xavier_start = true;  // of all matrices; else as in language models
+  std::int32_t padding = 0;  // the token that fills up short texts
+  // As in BERT and RoBERTa:
+  Index position_offset = 0;     // see InputOptions
+  bool norm_embeddings = false;  // a norm behind the embeddings
+  Index token_types = 0;         // rows of a table of token types; 0: none
+  std::int32_t separator = -1;   // a token's type is the number of separators before it, as far as there are types
+  bool pooler = false;           // what stands for a text goes through tanh(W x + b) before the output layer
 };
 
 class Classifier {
  public:
-  static constexpr std::int32_t padding = 0;
-
   Classifier(const ClassifierOptions& options, Random& random);
   Classifier(const Classifier&) = delete;  // a copy would share its weights
   Classifier& operator=(const Classifier&) = delete;
 
-  // ids i32 [B,T], padded with zeros at the end -> logits [B,classes]. A text of padding alone is encoded as zeros.
+  // ids i32 [B,T], padded at the end -> logits [B,classes]. A text of padding alone is encoded as zeros.
   Var forward(const Tensor& ids, const Pass& pass = {}) const;
   // The two-tower model: u and v are the texts' encodings, the output layer sees [u, v, |u - v|, u v].
   Var forward(const Tensor& ids_a, const Tensor& ids_b, const Pass& pass = {}) const;
@@ -47,7 +52,7 @@ class Classifier {
   Parameters parameters_;
   InputEmbedding input_;
   Transformer transformer_;
-  Linear head_;
+  Linear pooler_, head_;
 };
 
 }  // namespace flexformer

@@ -32,28 +32,34 @@ Tensor sinusoids(Index first, Index count, Index dim, float rms) {
 InputEmbedding::InputEmbedding(const Scope& scope, Index dim, const InputOptions& options, const Initialisation& init)
     : token(scope.sub("token").parameter("weight", {options.vocabulary, dim}, init.embedding, {.decay = true})),
       options_(options) {
-  if (options.position != Position::learned) return;
-  const Shape shape = {options.block, dim};
-  Tensor start = scope.sub("position").draw(shape, init.embedding);
-  if (options.sinusoidal_start) start = sinusoids(0, options.block, dim, position_rms);
-  position = scope.sub("position").parameter("weight", start, {.decay = true});
+  if (options.position == Position::learned) {
+    const Shape shape = {options.position_offset + options.block, dim};
+    Tensor start = scope.sub("position").draw(shape, init.embedding);
+    if (options.sinusoidal_start) start = sinusoids(-options.position_offset, shape[0], dim, position_rms);
+    position = scope.sub("position").parameter("weight", start, {.decay = true});
+  }
+  if (options.token_types > 0)
+    type = scope.sub("type").parameter("weight", {options.token_types, dim}, init.embedding, {.decay = true});
+  if (options.norm_embeddings) norm.emplace(scope.sub("embedding_norm"), dim, options.norm);
 }
 
 Var InputEmbedding::positions(Index first, Index count) const {
   if (options_.position == Position::sinusoidal) return Var(sinusoids(first, count, token.size(1), position_rms));
-  const Index rows = position.size(0);
+  const Index offset = options_.position_offset, rows = position.size(0) - offset;
   check("positions", first + count <= rows, "a sequence of ", first + count, " tokens, but the position table has ",
         rows,
         " rows; shorten it, or train with a longer context (train.block, data.max_length) or another "
         "model.position (rope, sinusoidal, none)");
-  return slice(position, 0, first, first + count);
+  return slice(position, 0, offset + first, offset + first + count);
 }
 
-Var InputEmbedding::forward(const Tensor& ids, Index first, const Pass& pass) const {
+Var InputEmbedding::forward(const Tensor& ids, Index first, const Pass& pass, const Tensor& types) const {
   check("model", ids.rank() == 2, "token numbers must be [batch, time], got ", ids.shape());
   Var h = embedding(token, ids, options_.padding);
   if (options_.position == Position::learned || options_.position == Position::sinusoidal)
     h = h + positions(first, ids.size(1));
+  if (type.defined()) h = h + (types.defined() ? embedding(type, types) : slice(type, 0, 0, 1));
+  if (norm) h = norm->forward(h);
   return dropout(h, options_.dropout, pass);
 }
 

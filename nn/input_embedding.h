@@ -1,5 +1,6 @@
 // From token numbers to vectors: token embedding plus position. All models start here.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "nn/attention.h"
@@ -19,6 +20,10 @@ struct InputOptions {
   Index vocabulary = 0;
   Index block = 0;  // rows of the learned position table: the longest sequence
   Position position = Position::learned;
+  Index position_offset = 0;     // rows of the learned table before that of the first token
+  Index token_types = 0;         // rows of a table of token types, added to the tokens; 0: none
+  bool norm_embeddings = false;  // a norm behind the sum
+  NormOptions norm = {};
   bool sinusoidal_start = true;  // the learned table starts as sinusoids of rms 0.02; else N(0, 0.02^2)
   float dropout = 0;
   std::int32_t padding = -1;  // this token's row gets no gradient
@@ -28,12 +33,14 @@ class InputEmbedding {
  public:
   InputEmbedding(const Scope& scope, Index dim, const InputOptions& options, const Initialisation& init);
 
-  // ids i32 [B,T] -> [B,T,C]; the first token stands at position `first`. Throws Error for an id outside the
-  // vocabulary and for a sequence that passes the end of the position table.
-  Var forward(const Tensor& ids, Index first, const Pass& pass) const;
+  // ids i32 [B,T] -> [B,T,C]; the first token stands at position `first`. types: i32 [B,T], undefined: all 0. Throws
+  // Error for an id outside the vocabulary and for a sequence that passes the end of the position table.
+  Var forward(const Tensor& ids, Index first, const Pass& pass, const Tensor& types = Tensor()) const;
 
   Var token;     // [V,C]
-  Var position;  // [block,C]; undefined unless learned
+  Var position;  // [position_offset + block,C]; undefined unless learned
+  Var type;      // [token_types,C]; undefined if there are none
+  std::optional<Norm> norm;
 
  private:
   Var positions(Index first, Index count) const;

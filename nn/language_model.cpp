@@ -20,13 +20,15 @@ InputOptions input_of(const LanguageModelOptions& options) {
   return {.vocabulary = options.vocabulary,
           .block = options.block,
           .position = options.position,
+          .norm_embeddings = options.norm_embeddings,
+          .norm = options.transformer.norm,
           .sinusoidal_start = options.sinusoidal_start,
           .dropout = options.transformer.dropout};
 }
 
 Linear make_head(const Scope& scope, const LanguageModelOptions& options, const Var& token) {
-  if (options.tie) return Linear(scope, token);
-  return Linear(scope, options.transformer.dim, options.vocabulary, start_of(options).matrix);
+  if (options.tie) return Linear(scope, token, options.head_bias);
+  return Linear(scope, options.transformer.dim, options.vocabulary, start_of(options).matrix, options.head_bias);
 }
 
 }  // namespace

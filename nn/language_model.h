@@ -13,6 +13,8 @@ struct LanguageModelOptions {
   Position position = Position::learned;
   bool sinusoidal_start = true;  // of learned positions, see InputOptions
   bool tie = false;              // the output layer's matrix is the token embedding
+  bool head_bias = true;         // of the output layer
+  bool norm_embeddings = false;  // a norm behind the embeddings
 };
 
 class LanguageModel {

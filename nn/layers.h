@@ -1,5 +1,7 @@
 // The small modules: linear map, table, norm, MLP, dropout. Each keeps its parameters as public Vars.
 #pragma once
+#include <string>
+
 #include "autograd/ops.h"
 #include "nn/module.h"
 
@@ -8,36 +10,64 @@ namespace flexformer {
 // y = x W^T + b (+ residual).  x [.., in], W [out, in], b [out] -> y [.., out].
 class Linear {
  public:
-  Linear(const Scope& scope, Index in, Index out, Init init);
+  Linear() = default;  // of a module that has none
+  Linear(const Scope& scope, Index in, Index out, Init init, bool has_bias = true);
   // With a weight made elsewhere: an output layer tied to the embedding, or a matrix started in parts.
-  Linear(const Scope& scope, Var shared_weight);
+  Linear(const Scope& scope, Var shared_weight, bool has_bias = true);
 
   Var forward(const Var& x, const Var& residual = Var()) const { return linear(x, weight, bias, residual); }
 
-  Var weight, bias;
+  Var weight, bias;  // no bias: undefined
 };
 
-// y = (x - mean) / sqrt(var + 1e-5) * weight + bias over the last axis.
-class LayerNorm {
- public:
-  LayerNorm(const Scope& scope, Index dim);
+enum class NormKind { layer, rms };
+NormKind norm_kind_from(const std::string& name);  // throws Error for any other name
 
-  Var forward(const Var& x) const { return layer_norm(x, weight, bias); }
-
-  Var weight, bias;
+struct NormOptions {
+  NormKind kind = NormKind::layer;
+  float eps = 1e-5f;
 };
 
-// y = W2 gelu(W1 x + b1) + b2 (+ residual), gelu in its tanh form.
-class Mlp {
+// Over the last axis, [.., dim] -> [.., dim]:
+//   layer  y = (x - mean) / sqrt(var + eps) * weight + bias
+//   rms    y = x / sqrt(mean(x^2) + eps) * weight
+class Norm {
  public:
-  // `init` is for W1, `residual` for W2, which writes into the residual stream.
-  Mlp(const Scope& scope, Index dim, Index inner, Init init, Init residual);
+  Norm(const Scope& scope, Index dim, const NormOptions& options = {});
 
-  Var forward(const Var& x, const Var& residual = Var()) const {
-    return mlp(x, up.weight, up.bias, down.weight, down.bias, residual);
+  Var forward(const Var& x) const {
+    return options_.kind == NormKind::layer ? layer_norm(x, weight, bias, options_.eps)
+                                            : rms_norm(x, weight, options_.eps);
   }
 
-  Linear up, down;
+  Var weight, bias;  // rms: no bias
+
+ private:
+  NormOptions options_;
+};
+
+// What stands between the two maps of an MLP: gelu in its tanh form, x Phi(x), max(x, 0), or the gate of SwiGLU.
+enum class Activation { gelu, gelu_erf, relu, swiglu };
+Activation activation_from(const std::string& name);  // throws Error for any other name
+
+struct MlpOptions {
+  Activation activation = Activation::gelu;
+  bool biases = true;
+};
+
+// y = W2 f(W1 x + b1) + b2 (+ residual); with SwiGLU y = W2 (silu(W3 x + b3) * (W1 x + b1)) + b2 (+ residual)
+// (Shazeer, "GLU variants improve transformer", 2020).
+class Mlp {
+ public:
+  // `init` is for W1 and W3, `residual` for W2, which writes into the residual stream.
+  Mlp(const Scope& scope, Index dim, Index inner, Init init, Init residual, const MlpOptions& options = {});
+
+  Var forward(const Var& x, const Var& residual = Var()) const;
+
+  Linear gate, up, down;  // W3 (of SwiGLU alone), W1, W2
+
+ private:
+  Activation activation_;
 };
 
 // x with each element dropped with probability p and the rest scaled by 1 / (1 - p), in training; x itself otherwise.

@@ -274,7 +274,7 @@ std::string enumerate(const std::vector<std::string>& items) {
   return items.size() > most ? text(out, " and ", items.size() - most, " more") : out;
 }
 
-std::string describe(const Tensor& x) { return text(name_of(x.dtype()), " ", x.shape()); }
+std::string describe(const Shape& shape, DType dtype) { return text(name_of(dtype), " ", shape); }
 
 }  // namespace
 
@@ -282,21 +282,23 @@ SafetensorsFile read_safetensors(std::string_view bytes, const std::string& sour
   return Reader(bytes, source).read();
 }
 
-void load_tensors(const NamedTensors& targets, const NamedTensors& stored, const std::string& source) {
+std::vector<Tensor> match_tensors(const std::vector<TensorSpec>& needed, const NamedTensors& stored,
+                                  const std::string& source) {
   std::map<std::string, const Tensor*> left;
   for (const NamedTensor& item : stored) left[item.name] = &item.tensor;
   std::vector<std::string> missing, different, extra;
-  std::vector<const Tensor*> found;
-  for (const NamedTensor& target : targets) {
-    const auto match = left.find(target.name);
+  std::vector<Tensor> found;
+  for (const TensorSpec& spec : needed) {
+    const auto match = left.find(spec.name);
     if (match == left.end()) {
-      missing.push_back(target.name);
+      missing.push_back(spec.name);
       continue;
     }
     const Tensor& tensor = *match->second;
-    if (tensor.shape() != target.tensor.shape() || tensor.dtype() != target.tensor.dtype())
-      different.push_back(text(target.name, " (file ", describe(tensor), ", needed ", describe(target.tensor), ")"));
-    found.push_back(&tensor);
+    if (tensor.shape() != spec.shape || tensor.dtype() != spec.dtype)
+      different.push_back(text(spec.name, " (file ", describe(tensor.shape(), tensor.dtype()), ", needed ",
+                               describe(spec.shape, spec.dtype), ")"));
+    found.push_back(tensor);
     left.erase(match);
   }
   for (const auto& [name, tensor] : left) extra.push_back(text(name, " ", tensor->shape()));
@@ -304,9 +306,17 @@ void load_tensors(const NamedTensors& targets, const NamedTensors& stored, const
     fail(source, " does not fit this model", missing.empty() ? "" : "; missing in the file: ", enumerate(missing),
          different.empty() ? "" : "; of another shape or type: ", enumerate(different),
          extra.empty() ? "" : "; in the file only: ", enumerate(extra));
+  return found;
+}
+
+void load_tensors(const NamedTensors& targets, const NamedTensors& stored, const std::string& source) {
+  std::vector<TensorSpec> needed;
+  for (const NamedTensor& target : targets)
+    needed.push_back({target.name, target.tensor.shape(), target.tensor.dtype()});
+  const std::vector<Tensor> found = match_tensors(needed, stored, source);
   for (std::size_t i = 0; i < targets.size(); ++i) {
     Tensor target = targets[i].tensor;
-    target.copy_from(*found[i]);
+    target.copy_from(found[i]);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "nn/module.h"
 
@@ -24,8 +25,19 @@ std::string write_safetensors(const SafetensorsFile& file);
 // fit the elements. F16 and BF16 elements become f32.
 SafetensorsFile read_safetensors(std::string_view bytes, const std::string& source);
 
-// Copies `stored` into the memory of `targets`, by name. Throws Error, listing all that is missing, too many or of
-// another shape on either side, before anything is copied.
+struct TensorSpec {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::f32;
+};
+
+// The stored tensors of these names, in the order of `needed`. Throws Error, starting with `source` and listing all
+// that is missing, too many or of another shape or type on either side.
+std::vector<Tensor> match_tensors(const std::vector<TensorSpec>& needed, const NamedTensors& stored,
+                                  const std::string& source);
+
+// Copies `stored` into the memory of `targets`, by name. Throws Error as match_tensors() does before anything is
+// copied.
 void load_tensors(const NamedTensors& targets, const NamedTensors& stored, const std::string& source);
 
 }  // namespace flexformer

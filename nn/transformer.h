@@ -1,5 +1,7 @@
-// A stack of pre-norm transformer blocks: what language models and classifiers have in common.
+// A stack of transformer blocks, normed before or after each branch: what language models and classifiers have in
+// common.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "nn/attention.h"
@@ -10,6 +12,10 @@ struct TransformerOptions {
   Index dim = 128, layers = 4;
   Index ffn = 0;      // inner size of the MLP; 0: 4 dim
   float dropout = 0;  // of what each branch adds to the stream, and of the embeddings
+  NormOptions norm = {};
+  bool norm_first = true;  // pre-norm blocks with a norm behind the last; false: post-norm, as in BERT
+  Activation activation = Activation::gelu;
+  bool biases = true;  // of the linear maps in the blocks
   AttentionOptions attention = {};
 };
 
@@ -21,7 +27,8 @@ struct DecodeState {
   Index bytes() const;
 };
 
-// h += attention(norm1(h));  h += mlp(norm2(h))
+// norm_first:  h += attention(norm1(h));  h += mlp(norm2(h))
+// else:        h = norm1(h + attention(h));  h = norm2(h + mlp(h))
 class Block {
  public:
   Block(const Scope& scope, const TransformerOptions& options, const Initialisation& init);
@@ -29,16 +36,17 @@ class Block {
   Var forward(const Var& h, const AttentionMask& mask, const Pass& pass) const;  // [B,T,C] -> [B,T,C]
   Var step(const Var& h, AttentionState& state) const;                           // [B,1,C] -> [B,1,C]
 
-  LayerNorm norm1;
+  Norm norm1;
   MultiHeadAttention attention;
-  LayerNorm norm2;
+  Norm norm2;
   Mlp mlp;
 
  private:
   float dropout_;
+  bool norm_first_;
 };
 
-// norm(block(.. block(h)))
+// norm(block(.. block(h))); post-norm blocks end with a norm already, so there it is left out.
 class Transformer {
  public:
   Transformer(const Scope& scope, const TransformerOptions& options, const Initialisation& init);
@@ -48,9 +56,10 @@ class Transformer {
   Var step(const Var& h, DecodeState& state) const;  // [B,1,C] -> [B,1,C]
 
   std::vector<Block> blocks;
-  LayerNorm norm;
+  std::optional<Norm> norm;
 
  private:
+  Var finish(const Var& h) const { return norm ? norm->forward(h) : h; }
   static std::vector<Block> make_blocks(const Scope& scope, const TransformerOptions& options,
                                         const Initialisation& init);
 };

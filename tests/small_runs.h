@@ -162,8 +162,7 @@ struct SmallClassifierRun : SmallRun {
                  Arguments{"--data.min_count=1", "--data.max_length=16", "--data.train=" + table_file} + arguments),
         data(load_classifier_data(options, nullptr, {})) {
     Random random(std::uint64_t(options.integer("seed")));
-    model = std::make_unique<Classifier>(
-        classifier_options(options, data.tokenizer->vocab_size(), data.labels->outputs()), random);
+    model = std::make_unique<Classifier>(classifier_options(options, *data.tokenizer, data.labels->outputs()), random);
     task = make_text_task(*model, data.train_texts, data.valid_texts, *data.labels, options);
     watched = std::make_unique<WatchedTask>(*task);
     if (!folder.has_checkpoint()) {

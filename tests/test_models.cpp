@@ -17,6 +17,21 @@ Tensor column(const Tensor& ids, Index t) {
   return out;
 }
 
+// Shapes of published models; two heads of queries share keys and values in the first.
+void like_llama(LanguageModelOptions& options) {
+  options.transformer.norm = {NormKind::rms, 1e-6f};
+  options.transformer.activation = Activation::swiglu;
+  options.transformer.biases = options.head_bias = false;
+  options.transformer.attention.kv_heads = 1;
+  options.transformer.attention.rope_theta = 500;
+}
+void like_bert(LanguageModelOptions& options) {
+  options.transformer.norm_first = false;
+  options.transformer.norm.eps = 1e-12f;
+  options.transformer.activation = Activation::gelu_erf;
+  options.norm_embeddings = options.tie = true;
+}
+
 }  // namespace
 
 TEST_CASE("an untrained model guesses evenly") {
@@ -52,11 +67,14 @@ TEST_CASE("decoding token by token equals the whole sequence, for every kind, po
   struct Row {
     Position position;
     QkNorm norm;
+    void (*shape)(LanguageModelOptions&) = [](LanguageModelOptions&) {};
   };
   for (const AttentionKind& kind : attention_kinds())
-    for (const Row row : {Row{Position::learned, QkNorm::none}, Row{Position::sinusoidal, QkNorm::none},
-                          Row{Position::rope, QkNorm::none}, Row{Position::none, QkNorm::none},
-                          Row{Position::rope, QkNorm::l2}, Row{Position::none, QkNorm::rms}}) {
+    for (const Row row :
+         {Row{Position::learned, QkNorm::none}, Row{Position::sinusoidal, QkNorm::none},
+          Row{Position::rope, QkNorm::none}, Row{Position::none, QkNorm::none}, Row{Position::rope, QkNorm::l2},
+          Row{Position::none, QkNorm::rms}, Row{Position::rope, QkNorm::none, like_llama},
+          Row{Position::learned, QkNorm::none, like_bert}, Row{Position::rope, QkNorm::rms, like_llama}}) {
       CAPTURE(kind.name);
       CAPTURE(int(row.position));
       CAPTURE(int(row.norm));
@@ -66,6 +84,7 @@ TEST_CASE("decoding token by token equals the whole sequence, for every kind, po
       options.position = row.position;
       options.transformer.attention.qk_norm = row.norm;
       options.transformer.attention.features = 5;
+      row.shape(options);
       const LanguageModel model(options, random);
       const Tensor ids = random_ids(2, 70);
       const Tensor whole = model.forward(ids).value();
@@ -262,4 +281,110 @@ TEST_CASE("input and states that do not fit are refused") {
   Tape tape;
   CHECK_THROWS_WITH_AS(attention.step(Var(Tensor::zeros({1, 1, 16})), state), doctest::Contains("close the tape first"),
                        Error);
+}
+
+TEST_CASE("grouped heads equal heads whose keys and values are repeated, gradients summed") {
+  for (const char* kind : {"softmax", "flexformer_n"}) {
+    CAPTURE(kind);
+    Random random(2);
+    Parameters grouped_parameters, full_parameters;
+    const AttentionOptions options{.kind = kind, .heads = 4, .kv_heads = 2, .floor = 0.1f, .rope = true};
+    AttentionOptions full_options = options;
+    full_options.kv_heads = 0;
+    const MultiHeadAttention grouped(Scope(grouped_parameters, random), 16, options, Initialisation::xavier());
+    const MultiHeadAttention full(Scope(full_parameters, random), 16, full_options, Initialisation::xavier());
+    CHECK(grouped.qkv.weight.shape() == Shape({32, 16}));
+    for (const Parameter& parameter :
+         full_parameters)  // heads 0 and 1 of k and v are the group's first, 2 and 3 its second
+      for (Index to = 0; to < parameter.var.size(0); ++to) {
+        const Index heads_of_4 = to / 4, part = heads_of_4 / 4;
+        const bool packed = parameter.name.starts_with("qkv.");
+        const Index from = !packed || part == 0 ? to : 16 + (part - 1) * 8 + heads_of_4 % 4 / 2 * 4 + to % 4;
+        Tensor y = parameter.var.value();
+        const Tensor x = grouped_parameters[parameter.name].var.value();
+        const Index row = y.numel() / y.size(0);
+        std::copy_n(x.data() + from * row, row, y.data() + to * row);
+      }
+    Tensor x = Tensor::empty({2, 5, 16});
+    for (Index i = 0; i < x.numel(); ++i) x.data()[i] = std::sin(float(i));
+    const auto run = [&](const MultiHeadAttention& attention) {
+      Tape tape;
+      const Var y = attention.forward(Var(x), {.causal = true, .key_mask = {}});
+      tape.backward(sum(square(y)));
+      return y.value().to_vector();
+    };
+    CHECK(run(grouped) == run(full));
+    const Tensor dw = grouped.qkv.weight.grad(), dfull = full.qkv.weight.grad();
+    for (Index r = 0; r < 4; ++r)
+      for (Index c = 0; c < 16; ++c) {
+        const auto at = [&](Index row) { return double(dfull.data()[(row + r) * 16 + c]); };
+        CHECK(dw.data()[(16 + r) * 16 + c] == doctest::Approx(at(16) + at(20)).epsilon(1e-4));
+        CHECK(dw.data()[(28 + r) * 16 + c] == doctest::Approx(at(40) + at(44)).epsilon(1e-4));
+      }
+  }
+  Random random(1);
+  LanguageModelOptions options = small("softmax");
+  options.transformer.attention.kv_heads = 3;
+  CHECK_THROWS_WITH_AS(LanguageModel(options, random),
+                       doctest::Contains("2 heads of queries cannot share 3 heads of keys"), Error);
+}
+
+TEST_CASE("keys that start as copies of queries are those of each group's first head") {
+  Random random(1);
+  Parameters parameters;
+  const MultiHeadAttention attention(Scope(parameters, random), 16,
+                                     {.heads = 4, .kv_heads = 2, .floor = 0.1f, .tie_qk_init = true},
+                                     Initialisation::xavier());
+  const float* w = attention.qkv.weight.value().data();
+  CHECK(std::equal(w, w + 4 * 16, w + 16 * 16));
+  CHECK(std::equal(w + 8 * 16, w + 12 * 16, w + 20 * 16));
+}
+
+TEST_CASE("an MLP computes what its activation says") {
+  const auto f = [](Activation activation, double x) {
+    if (activation == Activation::relu) return std::max(x, 0.0);
+    if (activation == Activation::gelu_erf) return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
+    if (activation == Activation::swiglu) return x / (1 + std::exp(-x));
+    return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  };
+  for (const char* name : {"gelu", "gelu_erf", "relu", "swiglu"}) {
+    CAPTURE(name);
+    const Activation activation = activation_from(name);
+    Random random(4);
+    Parameters parameters;
+    const Mlp layer(Scope(parameters, random), 1, 3, Init::normal(1), Init::normal(1), {activation, false});
+    CHECK(parameters.size() == (activation == Activation::swiglu ? 3 : 2));
+    const auto weight = [](const Linear& map, Index i) { return double(map.weight.value().data()[i]); };
+    double expected = 0.5;
+    for (Index i = 0; i < 3; ++i)
+      expected += weight(layer.down, i) * (activation == Activation::swiglu
+                                               ? f(activation, 2 * weight(layer.gate, i)) * 2 * weight(layer.up, i)
+                                               : f(activation, 2 * weight(layer.up, i)));
+    const Var y = layer.forward(Var(Tensor::full({1, 1}, 2)), Var(Tensor::full({1, 1}, 0.5f)));
+    CHECK(y.value().item() == doctest::Approx(expected).epsilon(1e-5));
+  }
+  CHECK_THROWS_WITH_AS(activation_from("tanh"), doctest::Contains("there are gelu, gelu_erf, relu, swiglu"), Error);
+  CHECK_THROWS_WITH_AS(norm_kind_from("batch"), doctest::Contains("there are layer, rms"), Error);
+}
+
+TEST_CASE("a token's type is the number of separators before it, and any token may be padding") {
+  Random random(1);
+  ClassifierOptions options = small_classifier("softmax");
+  options.pool = Pool::cls;
+  options.token_types = 2;
+  options.separator = 3;
+  options.padding = 5;
+  options.position_offset = 2;
+  options.pooler = options.norm_embeddings = true;
+  const Classifier model(options, random);
+  CHECK(model.parameters()["position.weight"].var.shape() == Shape({18, 16}));
+  const auto logits = [&](const std::vector<std::int32_t>& ids) {
+    return model.forward(Tensor::from_ints({1, Index(ids.size())}, ids)).value().to_vector();
+  };
+  const std::vector<float> before = logits({1, 3, 2, 3, 4}), single = logits({1, 2, 3});
+  CHECK(logits({1, 3, 2, 3, 4, 5, 5})[0] == doctest::Approx(before[0]).epsilon(1e-4));
+  Tensor types = model.parameters()["type.weight"].var.value();
+  std::fill_n(types.data() + 16, 8, 3.0f);  // changes texts with something behind a separator alone
+  CHECK(logits({1, 3, 2, 3, 4}) != before);
+  CHECK(logits({1, 2, 3}) == single);
 }

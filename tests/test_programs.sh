@@ -2,10 +2,11 @@
 # The programs as processes: what they print and where, mistakes in options, memory, locale. Takes about a quarter of a
 # minute.
 #   usage: BUILD=build/release bash tests/test_programs.sh
+models=$(cd "$(dirname "${BASH_SOURCE[0]}")/pretrained" && pwd)
 . "$(dirname "${BASH_SOURCE[0]}")/program_checks.sh"
 
 # ---- Options ---------------------------------------------------------------------------------------------------------
-for program in train_lm train_classifier generate predict bench; do
+for program in train_lm train_classifier generate predict import_model export_model bench; do
   ok "$program --help lists its keys" "run 0 $program --help && said '^ *--*threads' && [ ! -s err ]"
   ok "$program --version" "run 0 $program --version && said '$program .*[0-9]\.[0-9]'"
   ok "$program names the nearest key" "run 2 $program --thread=1 && complained 'nearest key is threads'"
@@ -162,6 +163,31 @@ for i in 1 2 3 4; do
 done
 ok "a folder of texts for each class trains" \
   "run 0 train_classifier \"\${cls[@]}\" --data.train=texts --out=of-texts && said 'folder, '"
+
+# ---- Published models ------------------------------------------------------------------------------------------------
+ok "a published language model is imported, generates, and is exported again" \
+  "run 0 import_model --from='$models/llama' --out='a llama' && said 'llama: 2 layers.*sentencepiece vocabulary of 267' &&
+   run 0 generate --run='a llama' --prompt='the tho' --tokens=5 && said '^the tho' &&
+   run 0 export_model --run='a llama' --to=out-llama && said '21 tensors' &&
+   run 0 import_model --from=out-llama --out=llama-2 &&
+   cmp 'a llama/checkpoint/best.safetensors' llama-2/checkpoint/best.safetensors"
+ok "training goes on from an imported model without its shape being spelled out" \
+  "run 0 train_lm --data.train='data files/a text.txt' --init='a llama' --train.steps=2 --train.block=16 --threads=1 \
+     --out=tuned && grep -q '\"kv_heads\": 2' tuned/config.json &&
+   run 0 export_model --run=tuned --to=out-tuned && said 'llama: 21 tensors'"
+ok "a published classifier is imported and labels texts" \
+  "run 0 import_model --from='$models/bert' --out=bert && said \"classes: 'better', 'same', 'worse'\" &&
+   echo 'good film!' >film.txt && run 0 predict --run=bert --file=film.txt && grep -Eq '^(better|same|worse)	0' out"
+ok "a published classifier is tuned on texts of its own labels" \
+  "printf 'label\ttext\nbetter\tgood\nworse\tbad\nsame\ta film\nbetter\tgood film\nworse\tbad film\nsame\ta\n' >f.tsv &&
+   run 0 train_classifier --data.train=f.tsv --init=bert --train.steps=2 --train.batch=2 --threads=1 --out=tuned-bert &&
+   run 0 export_model --run=tuned-bert --to=out-bert && said 'bert: 41 tensors'"
+ok "a folder with a model in it is not overwritten" \
+  "run 1 import_model --from='$models/llama' --out='a llama' && complained 'already holds a model' &&
+   run 1 export_model --run='a llama' --to=out-llama && complained 'already holds a model.safetensors'"
+ok "what is missing from the command is named" \
+  "run 2 import_model && complained 'from=DIR' && run 2 export_model --run=bert && complained 'to=DIR' &&
+   run 2 import_model --from=x --labels=a,,b && complained 'a label is empty'"
 
 # ---- The machine -----------------------------------------------------------------------------------------------------
 ok "a batch that cannot fit is refused with what is needed, what there is, and which keys to lower" \

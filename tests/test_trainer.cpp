@@ -67,6 +67,15 @@ TEST_CASE("a language run cut off in its warm-up and resumed equals an unbroken 
   }
 }
 
+TEST_CASE("a run in the shape of a published model resumes bit for bit too") {
+  check_resume<SmallLanguageRun>(
+      small_text(),
+      {"--model.attention=softmax", "--model.norm=rms", "--model.activation=swiglu", "--model.kv_heads=1",
+       "--model.biases=false", "--model.head_bias=false", "--model.norm_first=false", "--model.norm_embeddings=true",
+       "--model.position=rope", "--model.rope_theta=100", "--train.save_every=7", "--train.eval_every=5"},
+      10);
+}
+
 TEST_CASE("a classifier run cut off within an epoch and resumed equals an unbroken one bit for bit") {
   const TemporaryFolder folder;
   const std::string table = folder.file("table.tsv", small_table());

@@ -168,6 +168,10 @@ void add_classifier_options(Options& options) {
                      "regression: labels are numbers to come close to; auto: if they are numbers and not all whole");
   add_tokenizer_options(options, "word", "; pictures are bytes");
   options.add_flag("data.lowercase", true, "texts are lower-cased first");
+  options.add_choice(
+      "data.frame", "plain", {"plain", "bert", "roberta"},
+      "special tokens around texts: none but a pair's <sep>, and <cls> with model.pool=cls; bert: a <sep> "
+      "at the end too; roberta: like that, and two of them within a pair");
   options.add_integer("data.min_count", 2, {.min = 1, .help = "words seen fewer times in training are <unk>"});
   options.add_integer("data.max_length", 256,
                       {.min = 4,
@@ -193,10 +197,7 @@ void add_classifier_options(Options& options) {
   options.add_choice("train.class_weights", "none", {"none", "balanced"},
                      "balanced: a row's loss counts N / (K rows of its class) for N rows of K classes");
   add_model_options(options, 2, 4, 64, 128, 0.1);
-  options.add_choice("model.pool", "mean", {"mean", "cls"},
-                     "what stands for a text: the mean of its tokens, or its first");
-  options.add_choice("model.pair", "concat", {"concat", "two_tower"},
-                     "how a pair of texts is read: joined by a separator token, or apart and compared");
+  add_classifier_model_options(options);
   add_machine_options(options);
   options.add_flag("eval", false,
                    "evaluate the best model of the run in out (or the last run) on data.valid, and stop");
@@ -207,6 +208,8 @@ EncodingOptions encoding_options(const Options& options) {
   e.max_length = options.integer("data.max_length");
   e.start_token = options.text("model.pool") == "cls";
   e.pair = !options.text("data.text2").empty();
+  e.end_token = options.text("data.frame") != "plain";
+  e.separators = options.text("data.frame") == "roberta" ? 2 : 1;
   e.two_tower = options.text("model.pair") == "two_tower";
   if (e.two_tower && !e.pair)
     throw UsageError("model.pair=two_tower compares two texts: name the second one's column in data.text2");
@@ -315,7 +318,7 @@ SavedClassifier::SavedClassifier(const RunFolder& folder)
   folder.load_config(options);
   tokenizer = load_tokenizer(folder);
   Random random(0);
-  model = std::make_unique<Classifier>(classifier_options(options, tokenizer->vocab_size(), labels.outputs()), random);
+  model = std::make_unique<Classifier>(classifier_options(options, *tokenizer, labels.outputs()), random);
   step = folder.load_best(model->parameters(), vocabulary_fingerprint(*tokenizer, labels));
 }
 

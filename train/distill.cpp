@@ -83,7 +83,7 @@ struct ClassifierStudent : Student {
       : Student(std::move(given)),
         data(load_classifier_data(options, load_tokenizer(teacher), load_labels(teacher), true)),
         random(std::uint64_t(options.integer("seed"))),
-        model(classifier_options(options, data.tokenizer->vocab_size(), data.labels->outputs()), random),
+        model(classifier_options(options, *data.tokenizer, data.labels->outputs()), random),
         texts(make_text_task(model, data.train_texts, data.valid_texts, *data.labels, options)) {}
   const Parameters& parameters() const override { return model.parameters(); }
   const Transformer& transformer() const override { return model.transformer(); }

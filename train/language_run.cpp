@@ -58,7 +58,7 @@ void add_language_options(Options& options) {
                                  .steps_help = "optimiser steps"});
   options.add_integer("train.block", 128, {.min = 1, .max = 1 << 24, .unit = "tokens", .help = "context length"});
   add_model_options(options, 4, 4, 128, 0, 0);
-  options.add_flag("model.tie", false, "use the token embedding as the output layer's matrix");
+  add_language_model_options(options);
   add_machine_options(options);
   options.add_flag("eval", false,
                    "evaluate the best model of the run in out (or the last run) on data.valid, and stop");

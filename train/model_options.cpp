@@ -10,6 +10,10 @@
 
 namespace flexformer {
 
+static const char* context_key(const Options& options) {
+  return options.has("train.block") ? "train.block" : "data.max_length";
+}
+
 void add_model_options(Options& options, Index layers, Index heads, Index dim, Index ffn, double dropout) {
   options.add_choice("model.attention", "flexformer_n", attention_kind_names(), "kind of attention");
   options.add_integer("model.layers", layers, {.min = 1, .max = 1000, .help = "transformer blocks"});
@@ -37,6 +41,69 @@ void add_model_options(Options& options, Index layers, Index heads, Index dim, I
                    "start W_k as a copy of W_q (kinds without trigonometric features: only if given)");
   options.add_choice("model.position", "learned", {"learned", "sinusoidal", "rope", "none"},
                      "how positions are told apart; learned has the trained length as its end");
+  options.add_integer("model.position_rows", 0,
+                      {.max = 1 << 24,
+                       .unit = "tokens",
+                       .help = "the longest sequence that a learned position table allows; 0: the context length, "
+                               "train.block or data.max_length"});
+  options.add_real("model.rope_theta", 10000,
+                   {.max = 1e12, .above = true, .help = "base of rotary positions: larger turns slower"});
+  options.add_integer("model.kv_heads", 0,
+                      {.max = 4096,
+                       .help = "heads of keys and values, each shared by model.heads / model.kv_heads heads of "
+                               "queries; 0: model.heads"});
+  options.add_choice("model.norm", "layer", {"layer", "rms"}, "LayerNorm, or RMSNorm without mean and bias");
+  options.add_real("model.norm_eps", 1e-5, {.max = 1, .above = true, .help = "added to the variance in norms"});
+  options.add_flag("model.norm_first", true, "norms before attention and MLP; false: behind their sums, as in BERT");
+  options.add_flag("model.norm_embeddings", false, "a norm behind the embeddings, as in BERT");
+  options.add_choice("model.activation", "gelu", {"gelu", "gelu_erf", "relu", "swiglu"},
+                     "of the MLP: GELU in its tanh or its exact form, ReLU, or SwiGLU with a third matrix");
+  options.add_flag("model.biases", true, "biases of the linear maps in the blocks");
+}
+
+void add_language_model_options(Options& options) {
+  options.add_flag("model.tie", false, "use the token embedding as the output layer's matrix");
+  options.add_flag("model.head_bias", true, "a bias of the output layer");
+}
+
+void add_classifier_model_options(Options& options) {
+  options.add_choice("model.pool", "mean", {"mean", "cls"},
+                     "what stands for a text: the mean of its tokens, or its first");
+  options.add_flag("model.pooler", false, "a map with tanh between pooling and the output layer, as in BERT");
+  options.add_choice("model.pair", "concat", {"concat", "two_tower"},
+                     "how a pair of texts is read: joined by a separator token, or apart and compared");
+  options.add_integer("model.token_types", 0,
+                      {.max = 16,
+                       .help = "rows of a table that tells the first text of a pair from the second, as in BERT; "
+                               "0: none"});
+  options.add_integer("model.position_offset", 0,
+                      {.max = 1024, .help = "rows of the learned position table before the first; RoBERTa: 2"});
+}
+
+Index longest_context(const Options& options) {
+  const char* key = context_key(options);
+  const Index rows = options.integer("model.position_rows"), context = options.integer(key);
+  if (rows > 0 && context > rows && options.text("model.position") == "learned")
+    throw UsageError(text(key, "=", context, " is longer than model.position_rows=", rows,
+                          ", what the position table allows; shorten it"));
+  return rows > 0 ? rows : context;
+}
+
+void inherit_model_options(Options& options, const RunFolder& initial) {
+  Options stored = options;
+  initial.load_config(stored);
+  const auto is_of_model = [](const std::string& key) {
+    return key.starts_with("model.") || key == "train.block" || key == "data.max_length" || key == "data.frame";
+  };
+  const bool same_kind =
+      !options.given("model.attention") || options.text("model.attention") == stored.text("model.attention");
+  for (const Key& key : options.keys()) {
+    if (key.given || !is_of_model(key.name) || (key.name == "model.floor" && !same_kind)) continue;
+    options.set(key.name, stored.value(key.name));
+  }
+  // A table of positions keeps its size where the context is given a length of its own.
+  if (!options.given("model.position_rows") && stored.integer("model.position_rows") == 0)
+    options.set("model.position_rows", stored.integer(context_key(stored)));
 }
 
 void settle_model_options(Options& options, bool language) {
@@ -62,9 +129,18 @@ static TransformerOptions transformer_options(const Options& options) {
   a.train_tau = options.flag("model.train_tau");
   a.tie_qk_init = options.flag("model.tie_qk_init");
   a.qk_norm = qk_norm_from(options.text("model.qk_norm"));
+  a.rope_theta = float(options.real("model.rope_theta"));
+  a.kv_heads = options.integer("model.kv_heads");
+  t.norm = {norm_kind_from(options.text("model.norm")), float(options.real("model.norm_eps"))};
+  t.norm_first = options.flag("model.norm_first");
+  t.activation = activation_from(options.text("model.activation"));
+  t.biases = options.flag("model.biases");
   if (t.dim % a.heads)
     throw UsageError(text("model.dim=", t.dim, " is not a multiple of model.heads=", a.heads,
                           "; try model.dim=", (t.dim / a.heads + 1) * a.heads));
+  if (a.kv_heads > 0 && a.heads % a.kv_heads)
+    throw UsageError(text("model.kv_heads=", a.kv_heads, " does not divide model.heads=", a.heads,
+                          "; each head of keys must serve equally many heads of queries"));
   if (options.text("model.position") == "rope" && t.dim / a.heads % 2)
     throw UsageError(text("model.position=rope turns pairs of channels, but a head has ", t.dim / a.heads,
                           " (model.dim / model.heads); make that even"));
@@ -75,21 +151,29 @@ LanguageModelOptions language_model_options(const Options& options, Index vocabu
   LanguageModelOptions m;
   m.transformer = transformer_options(options);
   m.vocabulary = vocabulary;
-  m.block = options.integer("train.block");
+  m.block = longest_context(options);
   m.position = position_from(options.text("model.position"));
   m.tie = options.flag("model.tie");
+  m.head_bias = options.flag("model.head_bias");
+  m.norm_embeddings = options.flag("model.norm_embeddings");
   return m;
 }
 
-ClassifierOptions classifier_options(const Options& options, Index vocabulary, Index classes) {
+ClassifierOptions classifier_options(const Options& options, const Tokenizer& tokenizer, Index classes) {
   ClassifierOptions m;
   m.transformer = transformer_options(options);
-  m.vocabulary = vocabulary;
+  m.vocabulary = tokenizer.vocab_size();
+  m.padding = std::max(tokenizer.pad_id(), 0);
+  m.separator = tokenizer.special_id("<sep>");
   m.classes = classes;
-  m.max_length = options.integer("data.max_length");
+  m.max_length = longest_context(options);
   m.position = position_from(options.text("model.position"));
   m.pool = pool_from(options.text("model.pool"));
   m.two_tower = options.text("model.pair") == "two_tower";
+  m.pooler = options.flag("model.pooler");
+  m.token_types = options.integer("model.token_types");
+  m.position_offset = options.integer("model.position_offset");
+  m.norm_embeddings = options.flag("model.norm_embeddings");
   return m;
 }
 

@@ -2,12 +2,24 @@
 #pragma once
 #include "nn/classifier.h"
 #include "nn/language_model.h"
-#include "train/config.h"
+#include "train/run_folder.h"
 
 namespace flexformer {
 
 // Declares the keys that both trainers have.
 void add_model_options(Options& options, Index layers, Index heads, Index dim, Index ffn, double dropout);
+
+// Those that only train_lm, and only train_classifier has.
+void add_language_model_options(Options& options);
+void add_classifier_model_options(Options& options);
+
+// The longest sequence a model of these options is made for: model.position_rows, or train.block or data.max_length.
+// Throws UsageError if the context is longer than the learned position table.
+Index longest_context(const Options& options);
+
+// For a run that starts from another's weights: keys that were not given and shape the model (model.*, the context
+// length, data.frame) take that run's values.
+void inherit_model_options(Options& options, const RunFolder& initial);
 
 // Writes the defaults that depend on the kind of attention (model.floor, model.tie_qk_init, train.kernel_lr) into the
 // options, so that config.json holds what is used. `language`: language models keep a larger floor and learn their
@@ -16,7 +28,7 @@ void settle_model_options(Options& options, bool language);
 
 // Throws UsageError where sizes do not fit each other, naming the keys.
 LanguageModelOptions language_model_options(const Options& options, Index vocabulary);
-ClassifierOptions classifier_options(const Options& options, Index vocabulary, Index classes);
+ClassifierOptions classifier_options(const Options& options, const Tokenizer& tokenizer, Index classes);
 
 // Bytes that training takes at its peak, roughly: parameters with gradient and two moments, and the activations of one
 // micro-batch of `tokens` tokens, `outputs` of which reach the output layer of `width` columns.

@@ -25,7 +25,8 @@ void cut_to(std::vector<std::int32_t>& a, std::vector<std::int32_t>& b, std::siz
 
 EncodedText encode_row(const Row& row, const Tokenizer& tokenizer, const EncodingOptions& options,
                        EncodedTexts* counts) {
-  const auto room = std::size_t(options.max_length - (options.start_token ? 1 : 0));
+  const auto room = std::size_t(options.max_length - (options.start_token ? 1 : 0) - (options.end_token ? 1 : 0));
+  const auto separators = std::size_t(options.separators);
   const auto tokens_of = [&](const std::string& text) {
     std::vector<std::int32_t> ids = tokenizer.encode(text);
     if (ids.empty()) {
@@ -45,15 +46,18 @@ EncodedText encode_row(const Row& row, const Tokenizer& tokenizer, const Encodin
       cut = out.ids.size() > room || out.ids2.size() > room;
       out.ids2.resize(std::min(out.ids2.size(), room));
     } else {
-      cut_to(out.ids, out.ids2, room - 1);
+      cut_to(out.ids, out.ids2, room - std::min(separators, room));
       cut = out.ids.size() + out.ids2.size() < before;
-      out.ids.push_back(tokenizer.special_id("<sep>"));
+      out.ids.insert(out.ids.end(), separators, tokenizer.special_id("<sep>"));
       out.ids.insert(out.ids.end(), out.ids2.begin(), out.ids2.end());
       out.ids2.clear();
     }
   }
   cut = cut || out.ids.size() > room;
   out.ids.resize(std::min(out.ids.size(), room));
+  if (options.end_token)
+    for (auto* ids : {&out.ids, &out.ids2})
+      if (!ids->empty()) ids->push_back(tokenizer.special_id("<sep>"));
   if (options.start_token)
     for (auto* ids : {&out.ids, &out.ids2})
       if (!ids->empty()) ids->insert(ids->begin(), tokenizer.special_id("<cls>"));

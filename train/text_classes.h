@@ -5,7 +5,7 @@
 
 namespace flexformer {
 
-// Tokens every classifier vocabulary starts with; <pad> is Classifier::padding.
+// Tokens that every classifier vocabulary has.
 inline const std::vector<std::string> kClassifierTokens = {"<pad>", "<unk>", "<sep>", "<cls>"};
 
 struct EncodingOptions {
@@ -13,6 +13,8 @@ struct EncodingOptions {
   bool start_token = false;       // <cls> first, for pooling by the first token
   bool pair = false;              // rows have two texts
   bool two_tower = false;         // ... encoded apart; otherwise joined by <sep>
+  std::int64_t separators = 1;    // how many <sep> join a pair
+  bool end_token = false;         // <sep> at the end of each sequence
 };
 
 struct EncodedText {

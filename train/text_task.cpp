@@ -8,10 +8,12 @@ namespace {
 
 constexpr std::uint64_t kDataStreams = 0x726f7773;  // keeps the order of rows apart from the model's random numbers
 
-Tensor padded(const EncodedTexts& texts, std::span<const Index> rows, std::vector<std::int32_t> EncodedText::*ids) {
+Tensor padded(const EncodedTexts& texts, std::span<const Index> rows, std::vector<std::int32_t> EncodedText::*ids,
+              std::int32_t padding) {
   std::size_t longest = 1;
   for (Index row : rows) longest = std::max(longest, (texts.rows[std::size_t(row)].*ids).size());
-  Tensor out = Tensor::zeros({Index(rows.size()), Index(longest)}, DType::i32);
+  Tensor out = Tensor::empty({Index(rows.size()), Index(longest)}, DType::i32);
+  std::fill_n(out.ints(), out.numel(), padding);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& from = texts.rows[std::size_t(rows[i])].*ids;
     std::copy(from.begin(), from.end(), out.ints() + Index(i) * Index(longest));
@@ -27,8 +29,9 @@ Index row_length(const EncodedTexts& texts, Index row) {
 }  // namespace
 
 Var classify(const Classifier& model, const EncodedTexts& texts, std::span<const Index> rows, const Pass& pass) {
-  const Tensor ids = padded(texts, rows, &EncodedText::ids);
-  return model.options().two_tower ? model.forward(ids, padded(texts, rows, &EncodedText::ids2), pass)
+  const std::int32_t padding = model.options().padding;
+  const Tensor ids = padded(texts, rows, &EncodedText::ids, padding);
+  return model.options().two_tower ? model.forward(ids, padded(texts, rows, &EncodedText::ids2, padding), pass)
                                    : model.forward(ids, pass);
 }
 

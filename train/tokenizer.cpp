@@ -2,6 +2,7 @@
 #include "train/tokenizer.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <set>
@@ -9,6 +10,8 @@
 #include "tensor/error.h"
 #include "train/files.h"
 #include "train/tokenizer_kinds.h"
+#include "train/tokenizer_sentencepiece.h"
+#include "train/tokenizer_wordpiece.h"
 
 namespace flexformer {
 namespace {
@@ -75,6 +78,24 @@ std::vector<std::string> table_from_json(const Json& json, std::vector<std::stri
 
 }  // namespace
 
+std::vector<std::string> tokens_by_id(const Json& json, const char* key, const std::vector<std::string>& specials,
+                                      std::vector<std::int32_t>& special_ids, const std::string& source) {
+  std::vector<std::string> tokens;
+  const Json& array = json_member(json, key, source);
+  if (!array.is_array()) fail(source, ": expected an array of tokens, found ", array.type_name());
+  for (const Json& element : array) {
+    if (element.is_null() && special_ids.size() == specials.size())
+      fail(source, ": '", key, "' has more places for special tokens (null) than 'specials' has names, which is ",
+           specials.size());
+    if (element.is_null()) special_ids.push_back(static_cast<std::int32_t>(tokens.size()));
+    tokens.push_back(element.is_null() ? specials[special_ids.size() - 1] : bytes_from_json(element, source));
+    if (tokens.back().empty()) fail(source, ": a token is empty");
+  }
+  if (special_ids.size() < specials.size())
+    fail(source, ": '", key, "' has no place (null) for the special token ", quote(specials[special_ids.size()]));
+  return tokens;
+}
+
 Tokenizer::Tokenizer(std::vector<std::string> tokens, std::int64_t special_count, bool lowercase)
     : Tokenizer(std::move(tokens), std::vector<std::int32_t>(static_cast<std::size_t>(special_count)), lowercase) {
   std::iota(special_ids_.begin(), special_ids_.end(), 0);
@@ -135,8 +156,16 @@ std::int64_t Tokenizer::covered_bytes(std::string_view text, std::span<const std
 bool Tokenizer::is_special(std::int32_t id) const { return std::ranges::find(special_ids_, id) != special_ids_.end(); }
 
 std::int32_t Tokenizer::special_id(std::string_view special) const {
-  const auto found = std::ranges::find_if(special_ids_, [&](std::int32_t id) { return token(id) == special; });
-  return found == special_ids_.end() ? -1 : *found;
+  static constexpr std::array<std::array<std::string_view, 3>, 4> aliases = {
+      {{"<pad>", "[PAD]"}, {"<unk>", "[UNK]"}, {"<sep>", "[SEP]", "</s>"}, {"<cls>", "[CLS]", "<s>"}}};
+  const auto find = [&](std::string_view name) {
+    const auto found = std::ranges::find_if(special_ids_, [&](std::int32_t id) { return token(id) == name; });
+    return found == special_ids_.end() ? -1 : *found;
+  };
+  std::int32_t id = find(special);
+  for (const auto& names : aliases)
+    for (std::size_t i = 1; id < 0 && special == names[0] && i < names.size(); ++i) id = find(names[i]);
+  return id;
 }
 
 std::int32_t Tokenizer::start_id() const {
@@ -172,6 +201,8 @@ std::unique_ptr<Tokenizer> Tokenizer::from_json(const Json& json, const std::str
     auto merges = merges_from_json(json_member(json, "merges", source), special_count + 256, source);
     return std::make_unique<BpeTokenizer>(std::move(specials), lowercase, std::move(merges));
   }
+  if (name == "sentencepiece") return SentencePieceTokenizer::from_json(json, specials, lowercase, source);
+  if (name == "wordpiece") return WordPieceTokenizer::from_json(json, specials, lowercase, source);
   if (name == "gpt2") return Gpt2Tokenizer::from_json(json, specials, lowercase, source);
   if (name != "char" && name != "word") fail(source, ": unknown kind of tokenizer ", quote(name));
   std::vector<std::string> tokens = table_from_json(json, std::move(specials), source);

@@ -34,8 +34,8 @@ class Tokenizer {
 
   std::int64_t vocab_size() const { return static_cast<std::int64_t>(tokens_.size()); }
 
-  // byte, bpe, gpt2: takes any bytes. char: without "<unk>" a character the vocabulary lacks throws Error with the
-  // character and its line. word: an unknown word is "<unk>".
+  // byte, bpe, gpt2, sentencepiece: takes any bytes. char: without "<unk>" a character the vocabulary lacks throws
+  // Error with the character and its line. word: an unknown word is "<unk>"; wordpiece: "[UNK]".
   std::vector<std::int32_t> encode(std::string_view text) const;
 
   // Appends the ids of as much of a part as no later byte can change, and returns how many bytes that is: all of the
@@ -45,13 +45,13 @@ class Tokenizer {
   // The most bytes behind a token that decide where it ends.
   virtual std::size_t lookahead() const { return kLookahead; }
 
-  // decode(encode(x)) == x for byte, char, bpe and gpt2 (lower-cased if the tokenizer lower-cases, "<unk>" for
-  // characters not known). word joins by single spaces where typography wants one (none around a newline, before
-  // ",.;:!?)]}%", after
-  // "([{"); then encode(decode(ids)) == ids for ids that encode() gave. Throws Error for an id outside the vocabulary.
+  // decode(encode(x)) == x for byte, char, bpe, gpt2 and sentencepiece (lower-cased if the tokenizer lower-cases,
+  // "<unk>" for characters not known). word joins by single spaces where typography wants one (none around a newline,
+  // before ",.;:!?)]}%", after "([{"); then encode(decode(ids)) == ids for ids that encode() gave. Throws Error for an
+  // id outside the vocabulary.
   std::string decode(std::span<const std::int32_t> ids) const;
   // What decode() adds to the text for `id` when `previous` came just before (-1: nothing did). For streamed output.
-  std::string decode_next(std::int32_t previous, std::int32_t id) const;
+  virtual std::string decode_next(std::int32_t previous, std::int32_t id) const;
 
   const std::string& token(std::int32_t id) const;  // its bytes, or the name of a special token
   // Bytes of text a token stands for; 0 for a special one. Over a whole text they add up to its size exactly for byte,
@@ -62,12 +62,14 @@ class Tokenizer {
   virtual std::int64_t covered_bytes(std::string_view text, std::span<const std::int32_t> ids, std::size_t count) const;
 
   bool is_special(std::int32_t id) const;
-  std::int32_t special_id(std::string_view special) const;  // -1 if there is none of this name
+  // -1 if there is none of this name. "<pad>", "<unk>", "<sep>" and "<cls>" are found as BERT ("[SEP]") and RoBERTa
+  // ("</s>") call them too.
+  std::int32_t special_id(std::string_view special) const;
   std::int32_t unknown_id() const { return special_id("<unk>"); }
   std::int32_t pad_id() const { return special_id("<pad>"); }
   std::int64_t special_count() const { return static_cast<std::int64_t>(special_ids_.size()); }
   // What to start generating from when there is no prompt: the newline if it is one token, else the first real token.
-  std::int32_t start_id() const;
+  virtual std::int32_t start_id() const;
 
   // Tokens are written by json_bytes(), so any bytes survive. The same vocabulary gives the same fingerprint.
   Json to_json() const;
@@ -117,6 +119,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::string_v
 //  tokenizer.json             written by to_json(), or by Hugging Face for byte-level BPE like GPT-2's
 //  vocab.json, merges.txt     GPT-2's tokens with their ids, and its merges, one a line
 //  encoder.json, vocab.bpe    the same under the names OpenAI gave them
+//  vocab.txt                  BERT's tokens, one a line (tokenizer_wordpiece.h)
+//  tokenizer.model, tokenizer.bin   of sentencepiece and of llama2.c (tokenizer_sentencepiece.h), also as a file
 // GPT-2's format gives a tokenizer of the name gpt2. It cuts a text as GPT-2 does (tokenizer_gpt2.h) and has exactly
 // its ids; tokens that no merge makes, such as "<|endoftext|>", are special. Special tokens of options.specials that
 // are missing follow behind the vocabulary; of the other options lowercase and parse_specials count. A file written by

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "tensor/error.h"
+#include "train/tokenizer_kinds.h"
 #include "train/tokenizer_unicode.h"
 #include "train/utf8.h"
 
@@ -139,21 +140,7 @@ void Gpt2Tokenizer::add_to_json(Json& json) const {
 std::unique_ptr<Tokenizer> Gpt2Tokenizer::from_json(const Json& json, const std::vector<std::string>& specials,
                                                     bool lowercase, const std::string& source) {
   Gpt2Vocabulary vocabulary;
-  const Json& tokens = json_member(json, "tokens", source);
-  if (!tokens.is_array()) fail(source, ": expected an array of tokens, found ", tokens.type_name());
-  for (const Json& element : tokens) {
-    std::vector<std::int32_t>& special_ids = vocabulary.special_ids;
-    if (element.is_null() && special_ids.size() == specials.size())
-      fail(source, ": 'tokens' has more places for special tokens (null) than 'specials' has names, which is ",
-           specials.size());
-    if (element.is_null()) special_ids.push_back(static_cast<std::int32_t>(vocabulary.tokens.size()));
-    vocabulary.tokens.push_back(element.is_null() ? specials[special_ids.size() - 1]
-                                                  : bytes_from_json(element, source));
-    if (vocabulary.tokens.back().empty()) fail(source, ": a token is empty");
-  }
-  if (vocabulary.special_ids.size() < specials.size())
-    fail(source, ": 'tokens' has no place (null) for the special token ",
-         quote(specials[vocabulary.special_ids.size()]));
+  vocabulary.tokens = tokens_by_id(json, "tokens", specials, vocabulary.special_ids, source);
   const Json& merges = json_member(json, "merges", source);
   if (!merges.is_array()) fail(source, ": expected an array of merges, found ", merges.type_name());
   const auto is_id = [&](const Json& id) { return id.is_number_integer() && id >= 0 && id < vocabulary.tokens.size(); };

@@ -74,6 +74,11 @@ class BpeTokenizer final : public Tokenizer {
   CachedMerges cached_merges_;
 };
 
+// The tokens by id of json[key], an array with null in the places of special tokens, which `specials` names in order.
+// Throws Error "source: ..." unless it has a place for each, and for an empty token.
+std::vector<std::string> tokens_by_id(const Json& json, const char* key, const std::vector<std::string>& specials,
+                                      std::vector<std::int32_t>& special_ids, const std::string& source);
+
 // The specials with "<unk>" in front where they lack it.
 std::vector<std::string> with_unknown(std::vector<std::string> specials);
 

@@ -8,10 +8,12 @@
 namespace flexformer {
 
 void add_tokenizer_options(Options& options, const std::string& kind, const std::string& note) {
-  options.add_text("data.tokenizer", kind,
-                   "how text is cut into tokens: byte, char, word, bpe, or a file or folder with a ready vocabulary "
-                   "(tokenizer.json, or GPT-2's vocab.json and merges.txt)" +
-                       note);
+  options.add_text(
+      "data.tokenizer", kind,
+      "how text is cut into tokens: byte, char, word, bpe, or a file or folder with a ready vocabulary "
+      "(tokenizer.json, GPT-2's vocab.json and merges.txt, BERT's vocab.txt, sentencepiece's tokenizer.model, or "
+      "llama2.c's tokenizer.bin)" +
+          note);
   options.add_flag("data.split_punctuation", true,
                    "word: punctuation marks are tokens of their own; false for text that is split by spaces already");
   options.add_flag("data.parse_specials", false,

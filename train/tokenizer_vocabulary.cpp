@@ -9,6 +9,8 @@
 #include "tensor/error.h"
 #include "train/files.h"
 #include "train/tokenizer_gpt2.h"
+#include "train/tokenizer_sentencepiece.h"
+#include "train/tokenizer_wordpiece.h"
 #include "train/utf8.h"
 
 namespace flexformer {
@@ -234,16 +236,24 @@ std::unique_ptr<Tokenizer> load_vocabulary(const std::string& path, const Tokeni
   std::error_code error;
   if (!fs::exists(given, error))
     fail("unknown tokenizer ", quote(path), "; there are byte, char, word and bpe, and no file or folder of this name");
-  if (!fs::is_directory(given, error)) return load_json(given, options);
-  if (fs::exists(given / "tokenizer.json", error)) return load_json(given / "tokenizer.json", options);
+  if (!fs::is_directory(given, error)) {
+    if (is_sentencepiece_file(given)) return load_sentencepiece(given, options);
+    return given.extension() == ".txt" ? load_wordpiece(given, options) : load_json(given, options);
+  }
+  // WordPiece's and sentencepiece's vocabularies have files of their own beside their tokenizer.json.
+  const bool other_kind = fs::exists(given / "vocab.txt", error) || fs::exists(given / "tokenizer.model", error);
+  if (!other_kind && fs::exists(given / "tokenizer.json", error)) return load_json(given / "tokenizer.json", options);
   for (const auto& [tokens, merges] : {std::pair("vocab.json", "merges.txt"), std::pair("encoder.json", "vocab.bpe")}) {
     if (!fs::exists(given / tokens, error) && !fs::exists(given / merges, error)) continue;
     const GivenVocabulary vocabulary = read_two_files(given / tokens, given / merges);
     check_repeats(vocabulary);
     return build(vocabulary, options);
   }
+  if (fs::exists(given / "vocab.txt", error)) return load_wordpiece(given / "vocab.txt", options);
+  for (const char* name : {"tokenizer.model", "tokenizer.bin"})
+    if (fs::exists(given / name, error)) return load_sentencepiece(given / name, options);
   fail(path, " holds no vocabulary: neither tokenizer.json, nor vocab.json with merges.txt, nor encoder.json with ",
-       "vocab.bpe");
+       "vocab.bpe, nor vocab.txt, tokenizer.model or tokenizer.bin");
 }
 
 }  // namespace flexformer

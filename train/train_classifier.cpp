@@ -82,9 +82,10 @@ int train(Options& options) {
     folder.resume_options(options);
     device = use_machine_options(options);  // as stored
   } else {
+    if (!options.text("init").empty()) initial = RunFolder::for_use(options.text("init"), "train_classifier");
+    if (initial) inherit_model_options(options, *initial);
     settle_model_options(options, false);
     settle_tokenizer_options(options);
-    if (!options.text("init").empty()) initial = RunFolder::for_use(options.text("init"), "train_classifier");
   }
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<LabelMap> labels;
@@ -97,7 +98,7 @@ int train(Options& options) {
   if (!resumed) settle_epochs(options, Index(data.train_texts.rows.size()), data.embedded);
   TrainingOptions{options};
   Random random(std::uint64_t(options.integer("seed")));
-  Classifier model(classifier_options(options, data.tokenizer->vocab_size(), data.labels->outputs()), random);
+  Classifier model(classifier_options(options, *data.tokenizer, data.labels->outputs()), random);
   if (initial) initial->load_best(model.parameters(), data.vocabulary());
   describe(console, options, data, model);
   if (!resumed) {

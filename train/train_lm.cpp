@@ -77,17 +77,18 @@ int train(Options& options, Console& console) {
 
   RunFolder folder = RunFolder::for_training(options.text("out"), "lm", options.flag("resume"));
   const bool resumed = folder.has_checkpoint();
+  std::optional<RunFolder> initial;  // whose weights to start from: they only make sense with its tokenizer
   if (resumed) {
     folder.resume_options(options);
     device = use_machine_options(options);  // as stored
   } else {
     settle_story_options(options);
+    if (!options.text("init").empty()) initial = RunFolder::for_use(options.text("init"), "train_lm");
+    if (initial) inherit_model_options(options, *initial);
     settle_model_options(options, true);
     settle_tokenizer_options(options);
   }
-  TrainingOptions{options};          // refuses what does not fit together before any work is done
-  std::optional<RunFolder> initial;  // whose weights to start from: they only make sense with its tokenizer
-  if (!resumed && !options.text("init").empty()) initial = RunFolder::for_use(options.text("init"), "train_lm");
+  TrainingOptions{options};  // refuses what does not fit together before any work is done
   const bool has_tokenizer = resumed || initial;
   LanguageData data = load_language_data(options, has_tokenizer ? load_tokenizer(initial.value_or(folder)) : nullptr,
                                          cache_options(options, folder, console));

@@ -45,6 +45,18 @@ CodePoint next_code_point(std::string_view text, std::size_t at) {
   return {value, length, true};
 }
 
+void append_code_point(std::uint32_t c, std::string& out) {
+  const auto tail = [&](int shift) { out += static_cast<char>(0x80 | ((c >> shift) & 63)); };
+  if (c < 0x80)
+    out += static_cast<char>(c);
+  else if (c < 0x800)
+    out += static_cast<char>(0xC0 | (c >> 6)), tail(0);
+  else if (c < 0x10000)
+    out += static_cast<char>(0xE0 | (c >> 12)), tail(6), tail(0);
+  else
+    out += static_cast<char>(0xF0 | (c >> 18)), tail(12), tail(6), tail(0);
+}
+
 bool is_valid_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint unit = next_code_point(text, at);

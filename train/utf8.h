@@ -18,6 +18,9 @@ struct CodePoint {
 // The unit at byte `at` (< text.size()). Overlong forms, surrogates and values above U+10FFFF are stray bytes.
 CodePoint next_code_point(std::string_view text, std::size_t at);
 
+// Appends the UTF-8 of a code point.
+void append_code_point(std::uint32_t code_point, std::string& out);
+
 bool is_valid_utf8(std::string_view text);
 
 // White space: the ASCII kinds, the no-break space, U+2000..U+200B, the line separators and the ideographic space.
