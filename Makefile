@@ -62,7 +62,7 @@ one_of = $(if $(filter-out $(2),$($(1)))$(word 2,$($(1))),$(error $(1)=$($(1)): 
   $(filter environment,$(origin $(1))), (the value comes from the environment))))
 $(call one_of,CUDA,auto 0 1 emu)
 $(call one_of,DEBUG,0 1)
-$(call one_of,SAN,asan tsan)
+$(call one_of,SAN,asan tsan fuzz)
 $(call one_of,OMP,auto 0 1)
 $(call one_of,V,0 1)
 
@@ -129,12 +129,15 @@ debug_flags := -g -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS
 optimise_asan := -O1 $(debug_flags:-g=-g1) -fsanitize=address,undefined -fno-sanitize=null,object-size,vptr \
   -fno-sanitize-recover=all
 optimise_tsan := -O1 $(debug_flags) -fsanitize=thread
+optimise_fuzz := -O1 $(debug_flags:-g=-g1) -fsanitize=fuzzer-no-link,address,undefined,float-cast-overflow \
+  -fno-sanitize-recover=all
 optimise_debug := -Og $(debug_flags)
 optimise := $(or $(optimise_$(lastword $(flavour))),-O3)
 base_flags := -std=c++20 $(optimise) -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wall -Wextra -pthread -I.
 
 # Nothing needs to be probed to clean, to print the help, to fetch data and so on.
-building := $(filter-out clean help format $(fetched),$(or $(MAKECMDGOALS),$(.DEFAULT_GOAL)))
+building := $(filter-out clean help format $(fetched) $(if $(filter fuzz,$(SAN)),,fuzz),\
+  $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL)))
 ifneq ($(building),)
 
 # `make -j8 clean all`: what is to be cleaned goes now, before anything is built beside it.
@@ -149,8 +152,8 @@ $(shell mkdir -p $(BUILD))
 try = $(shell p=$(BUILD)/probe.$$$$; trap 'rm -f $$p' EXIT; \
   if said=$$(printf '$(2)' | $(CXX) $(1) $(LDFLAGS) -x c++ - -x none -o $$p $(LDLIBS) 2>&1) $(3); \
   then echo ok; else echo "$$said" | head -n 3; fi)
-cxx20_source := $(hash)include <concepts>\n$(hash)include <iostream>\n$(hash)include <source_location>\n\
-  int main() { std::cout << std::source_location::current().line(); }\n
+cxx20_source := $(hash)include <concepts>\n$(hash)include <iostream>\n$(hash)include <span>\n\
+  int main(int n, char** words) { std::cout << std::span(words, n).size(); }\n
 openmp_source := $(hash)include <omp.h>\nint main() {\nint n = 0;\n$(hash)pragma omp parallel reduction(+ : n)\n\
   n += omp_get_num_threads();\nreturn n < 1;\n}\n
 
@@ -235,7 +238,8 @@ library := $(filter-out $(mains),$(sort $(wildcard tensor/*.cpp autograd/*.cpp n
 test_cases := $(sort $(wildcard tests/test_*.cpp))
 bench_parts := $(sort $(wildcard tests/bench_*.cpp))
 peers := $(sort $(wildcard tests/peer_*.cpp))
-test_helpers := $(filter-out $(mains) $(test_cases) $(bench_parts) $(peers),$(sort $(wildcard tests/*.cpp)))
+test_helpers := $(filter-out $(mains) $(test_cases) $(bench_parts) $(peers),$(sort $(wildcard tests/*.cpp))) \
+  tests/fuzz/fuzz_targets.cpp
 examples := $(sort $(wildcard docs/example*.cpp))
 
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(1))
@@ -243,7 +247,8 @@ programs := $(addprefix $(BUILD)/,$(notdir $(mains:.cpp=)))
 tests := $(if $(test_cases),$(BUILD)/tests)
 example_programs := $(patsubst %.cpp,$(BUILD)/%,$(examples))
 peer_programs := $(addprefix $(BUILD)/,$(notdir $(peers:.cpp=)))
-all_objects := $(call objects,$(library) $(mains) $(test_cases) $(test_helpers) $(bench_parts) $(peers) $(examples))
+all_objects := $(call objects,$(library) $(mains) $(test_cases) $(test_helpers) $(bench_parts) $(peers) $(examples) \
+  tests/fuzz/fuzz_main.cpp)
 
 run := $(if $(filter 1,$(V)),,@)
 say = $(if $(run),@echo "  $(1)")
@@ -282,6 +287,8 @@ $(BUILD)/$(1): $(call objects,$(2)) $(BUILD)/libflexformer.a
 endef
 $(foreach m,$(mains) $(peers),$(eval $(call program_rule,$(notdir $(m:.cpp=)),$(m))))
 $(foreach e,$(examples),$(eval $(call program_rule,$(e:.cpp=),$(e))))
+$(eval $(call program_rule,fuzz,tests/fuzz/fuzz_main.cpp tests/fuzz/fuzz_targets.cpp))
+$(BUILD)/fuzz: libs := -fsanitize=fuzzer
 
 -include $(all_objects:.o=.d)
 
@@ -323,7 +330,7 @@ endif
 
 # Programs replace the shell (exec), so that Ctrl-C reaches them alone and they can save; nothing they write is a target
 # that make would delete.
-.PHONY: all test unit train-lm train-text generate predict compare golden bench bench-peers gpu-check \
+.PHONY: all test unit fuzz train-lm train-text generate predict compare golden bench bench-peers gpu-check \
   help clean format data-listops data-pathfinder $(fetched)
 
 all: $(programs) ## builds all programs into build/release (the default)
@@ -333,6 +340,18 @@ test: $(programs) $(tests) $(example_programs) ## builds and runs all tests; end
 
 unit: $(tests) ## builds and runs the unit tests alone, without the programs and the shell tests
 	@BUILD=$(BUILD) SAN=$(SAN) UNIT=1 exec bash tests/run_all.sh $(ARGS)
+
+# The fuzzer is a flavour of its own, which only clang can build.
+fuzz_compiler := $(if $(findstring clang,$(CXX)),$(CXX),clang++)
+ifeq ($(SAN),fuzz)
+fuzz: $(BUILD)/fuzz
+	@exec bash tests/fuzz/run.sh $(BUILD)/fuzz $(ARGS)
+else
+fuzz: ## feeds damaged files to every reader (needs clang++); ARGS="--target=NAME --seconds=N"
+	@command -v $(fuzz_compiler) >/dev/null || { \
+	  echo "error: fuzzing needs clang++; on Debian: apt-get install clang" >&2; exit 1; }
+	@$(MAKE) --no-print-directory fuzz SAN=fuzz CXX='$(fuzz_compiler)' CUDA=0 OMP=0
+endif
 
 train-lm: $(BUILD)/train_lm ## trains a language model, by default on the embedded corpus for about 90 s
 	@exec $(BUILD)/train_lm $(ARGS)
@@ -389,5 +408,5 @@ clean: ## removes build/, nothing else
 format: ## formats all sources with clang-format
 	@command -v clang-format >/dev/null || { \
 	  echo "error: clang-format is missing; on Debian: apt-get install clang-format" >&2; exit 1; }
-	clang-format -i $(sort $(wildcard $(foreach d,tensor autograd nn train tests tests/emu docs cuda,\
+	clang-format -i $(sort $(wildcard $(foreach d,tensor autograd nn train tests tests/emu tests/fuzz docs cuda,\
 	  $(addprefix $(d)/,*.cpp *.h *.cu))))

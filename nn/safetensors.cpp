@@ -20,6 +20,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* metadata_key = "__metadata__";
 constexpr const char* checksum_key = "checksum";
 constexpr std::size_t length_bytes = 8;
+constexpr int most_nested = 8;  // a tensor's sizes lie 3 deep
 
 // FNV-1a, 64 bit.
 class Checksum {
@@ -116,14 +117,69 @@ constexpr StoredType stored_types[] = {
     {"F16", 2, DType::f32, from_f16},
 };
 
+// What a message quotes of a file: one line of ASCII, and not too much of it.
+std::string shown(const nlohmann::json& value) {
+  constexpr std::size_t most = 200;
+  std::string line = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  if (line.size() > most) line.replace(most, std::string::npos, "...");
+  return line;
+}
+std::string escaped(const std::string& text) {
+  const std::string line = shown(text);
+  return line.substr(1, line.size() - (line.ends_with('"') ? 2 : 1));
+}
+std::string named(const std::string& name) { return text("'", escaped(name), "'"); }
+
+// Goes through a header before it is parsed, and stops at what no sound one has: a name that comes twice, and a depth
+// that recursions would have to follow. It also keeps the order of the names at the top, for the parsed objects are
+// sorted: only so is a header of many names read in no quadratic time.
+struct HeaderNames final : nlohmann::json_sax<nlohmann::json> {
+  std::vector<std::string> order;
+  std::string fault;
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(std::int64_t) override { return true; }
+  bool number_unsigned(std::uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(nlohmann::json::binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return open(); }
+  bool start_array(std::size_t) override { return open(); }
+  bool end_object() override { return open_.pop_back(), true; }
+  bool end_array() override { return open_.pop_back(), true; }
+  bool key(std::string& name) override {
+    if (!open_.back().insert(name).second) return stop(text("the name ", named(name), " comes twice"));
+    if (open_.size() == 1) order.push_back(name);
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    return stop(text("its header is no JSON: ", escaped(error.what())));
+  }
+
+ private:
+  bool stop(std::string what) {
+    fault = std::move(what);
+    return false;
+  }
+  bool open() {
+    if (int(open_.size()) == most_nested)
+      return stop(text("its header is nested deeper than ", most_nested, " levels"));
+    open_.emplace_back();
+    return true;
+  }
+  std::vector<std::set<std::string>> open_;  // the names of each object that is open
+};
+
 class Reader {
  public:
   Reader(std::string_view bytes, const std::string& source) : bytes_(bytes), source_(source) {}
 
   SafetensorsFile read() {
-    const Json header = parse_header();
+    const nlohmann::json header = parse_header();
     SafetensorsFile file;
-    for (const auto& [name, value] : header.items()) {
+    for (const std::string& name : order_) {
+      const nlohmann::json& value = header[name];
       if (name == metadata_key)
         read_metadata(value, file);
       else
@@ -147,7 +203,7 @@ class Reader {
     fail(source_, ": not a sound safetensors file: ", parts...);
   }
 
-  Json parse_header() {
+  nlohmann::json parse_header() {
     if (bytes_.size() < length_bytes) damaged("it has ", bytes_.size(), " bytes, too few for a header");
     std::uint64_t length;
     std::memcpy(&length, bytes_.data(), length_bytes);
@@ -155,49 +211,41 @@ class Reader {
       damaged("its header claims ", length, " bytes of a file of ", bytes_.size());
     payload_ = bytes_.substr(length_bytes + length);
     const std::string_view header = bytes_.substr(length_bytes, length);
-    std::vector<std::set<std::string>> names;  // of the objects that are open
-    const auto refuse_repeats = [&](int, Json::parse_event_t event, Json& value) {
-      if (event == Json::parse_event_t::object_start) names.emplace_back();
-      if (event == Json::parse_event_t::object_end) names.pop_back();
-      if (event == Json::parse_event_t::key && !names.back().insert(value.get<std::string>()).second)
-        damaged("the name '", value.get<std::string>(), "' comes twice");
-      return true;
-    };
-    try {
-      Json json = Json::parse(header, refuse_repeats);
-      if (!json.is_object()) damaged("its header is no JSON object");
-      return json;
-    } catch (const Json::exception& error) {
-      damaged("its header is no JSON: ", error.what());
-    }
+    HeaderNames names;
+    nlohmann::json::sax_parse(header, &names);
+    if (!names.fault.empty()) damaged(names.fault);
+    order_ = std::move(names.order);
+    nlohmann::json json = nlohmann::json::parse(header);
+    if (!json.is_object()) damaged("its header is no JSON object");
+    return json;
   }
 
-  void read_metadata(const Json& value, SafetensorsFile& file) {
+  void read_metadata(const nlohmann::json& value, SafetensorsFile& file) {
     if (!value.is_object()) damaged(metadata_key, " is no object");
     for (const auto& [key, text] : value.items()) {
-      if (!text.is_string()) damaged("metadata '", key, "' is no string");
+      if (!text.is_string()) damaged("metadata ", named(key), " is no string");
       file.metadata[key] = text.get<std::string>();
     }
   }
 
-  Entry entry(const std::string& name, const Json& value) const {
+  Entry entry(const std::string& name, const nlohmann::json& value) const {
     if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
         !value.contains("data_offsets"))
-      damaged("tensor '", name, "' must have dtype, shape and data_offsets, and nothing else");
+      damaged("tensor ", named(name), " must have dtype, shape and data_offsets, and nothing else");
     Entry out{.name = name, .type = stored_type(name, value["dtype"]), .shape = {}, .begin = 0, .end = 0};
     const std::vector<std::uint64_t> sizes = numbers(name, "shape", value["shape"]);
     const std::vector<std::uint64_t> range = numbers(name, "data_offsets", value["data_offsets"]);
     if (range.size() != 2 || range[0] > range[1] || range[1] > payload_.size())
-      damaged("data_offsets of '", name, "' are ", value["data_offsets"].dump(), ", but the file has elements 0 to ",
-              payload_.size());
+      damaged("data_offsets of ", named(name), " are ", shown(value["data_offsets"]),
+              ", but the file has elements 0 to ", payload_.size());
     if (sizes.size() > std::size_t(Shape::max_rank))
-      damaged("tensor '", name, "' has ", sizes.size(), " axes; at most ", Shape::max_rank, " can be read");
+      damaged("tensor ", named(name), " has ", sizes.size(), " axes; at most ", Shape::max_rank, " can be read");
     std::uint64_t needed = out.type->size;
     bool countable = true;
     for (const std::uint64_t size : sizes)
       countable = countable && size < (std::uint64_t(1) << 59) && !__builtin_mul_overflow(needed, size, &needed);
     if (!countable || needed != range[1] - range[0])
-      damaged("tensor '", name, "' of shape ", value["shape"].dump(), " does not fill its ", range[1] - range[0],
+      damaged("tensor ", named(name), " of shape ", shown(value["shape"]), " does not fill its ", range[1] - range[0],
               " bytes");
     for (const std::uint64_t size : sizes) out.shape.append(Index(size));
     out.begin = range[0];
@@ -205,18 +253,18 @@ class Reader {
     return out;
   }
 
-  const StoredType* stored_type(const std::string& name, const Json& value) const {
+  const StoredType* stored_type(const std::string& name, const nlohmann::json& value) const {
     for (const StoredType& type : stored_types)
       if (value == type.name) return &type;
-    damaged("tensor '", name, "' is of type ", value.dump(), "; F32, I32, BF16 and F16 can be read");
+    damaged("tensor ", named(name), " is of type ", shown(value), "; F32, I32, BF16 and F16 can be read");
   }
 
-  std::vector<std::uint64_t> numbers(const std::string& name, const char* what, const Json& value) const {
+  std::vector<std::uint64_t> numbers(const std::string& name, const char* what, const nlohmann::json& value) const {
     std::vector<std::uint64_t> out;
-    if (!value.is_array()) damaged(what, " of '", name, "' is no list");
-    for (const Json& number : value) {
+    if (!value.is_array()) damaged(what, " of ", named(name), " is no list");
+    for (const nlohmann::json& number : value) {
       if (!number.is_number_unsigned())
-        damaged(what, " of '", name, "' are ", value.dump(), ", not all whole numbers from 0 on");
+        damaged(what, " of ", named(name), " are ", shown(value), ", not all whole numbers from 0 on");
       out.push_back(number.get<std::uint64_t>());
     }
     return out;
@@ -229,7 +277,8 @@ class Reader {
     });
     std::size_t end = 0;
     for (const Entry& e : entries_) {
-      if (e.begin != end) damaged("tensor '", e.name, "' begins at ", e.begin, ", but the one before ends at ", end);
+      if (e.begin != end)
+        damaged("tensor ", named(e.name), " begins at ", e.begin, ", but the one before ends at ", end);
       end = e.end;
     }
     if (end != payload_.size()) damaged("its tensors end at ", end, ", its elements at ", payload_.size());
@@ -241,7 +290,7 @@ class Reader {
     Checksum sum;
     sum.add(payload_);
     if (stored->second != sum.hex())
-      damaged("its elements have checksum ", sum.hex(), ", not ", stored->second, " as when it was written");
+      damaged("its elements have checksum ", sum.hex(), ", not ", named(stored->second), " as when it was written");
     file.metadata.erase(stored);
   }
 
@@ -263,6 +312,7 @@ class Reader {
 
   std::string_view bytes_, payload_;
   std::string source_;
+  std::vector<std::string> order_;  // the names at the top of the header, as they come
   std::vector<Entry> entries_;
 };
 
@@ -301,7 +351,7 @@ std::vector<Tensor> match_tensors(const std::vector<TensorSpec>& needed, const N
     found.push_back(tensor);
     left.erase(match);
   }
-  for (const auto& [name, tensor] : left) extra.push_back(text(name, " ", tensor->shape()));
+  for (const auto& [name, tensor] : left) extra.push_back(text(escaped(name), " ", tensor->shape()));
   if (!missing.empty() || !different.empty() || !extra.empty())
     fail(source, " does not fit this model", missing.empty() ? "" : "; missing in the file: ", enumerate(missing),
          different.empty() ? "" : "; of another shape or type: ", enumerate(different),

@@ -117,7 +117,7 @@ TEST_CASE("a wrong type in a config is named with file, key and value") {
   CHECK_THROWS_WITH_AS(loaded(R"({"train": {"lr": {"x": 1}}})"), Contains("train.lr = '{\"x\":1}'"), UsageError);
   CHECK_THROWS_WITH_AS(loaded(R"({"train": {"lr": 1}, "train.lr": 1})"), Contains("train.lr is given twice"),
                        UsageError);
-  CHECK_THROWS_WITH_AS(loaded(R"({"format_version": 99})"), Contains("format_version 99 is not known"), UsageError);
+  CHECK_THROWS_WITH_AS(loaded(R"({"format_version": 99})"), Contains("format_version '99' is not known"), UsageError);
 }
 
 TEST_CASE("an unknown key is named with the nearest one") {
@@ -176,6 +176,10 @@ TEST_CASE("a config that is no config is one clear error") {
   CHECK_THROWS_WITH_AS(parse(config("")), Contains("c.json: the file is empty"), UsageError);
   CHECK_THROWS_WITH_AS(parse(config("{\"seed\": ")), Contains("c.json:1:9: "), UsageError);
   CHECK_THROWS_WITH_AS(parse(config("{\"train.lr\": 1e999}")), Contains("number overflow"), UsageError);
+  CHECK_THROWS_WITH_AS(parse(config(R"({"program": "a\nb"})")), Contains(R"(a config of '"a\nb"', not of)"),
+                       UsageError);
+  CHECK_THROWS_WITH_AS(parse(config(R"({"format_version": "\n"})")), Contains(R"(format_version '"\n"' is not known)"),
+                       UsageError);
   CHECK_THROWS_WITH_AS(parse(config("{\"seed\": 1,}")), Contains("remove it"), UsageError);
   CHECK_THROWS_WITH_AS(parse(folder.path().string()), Contains("it is a folder, not a file"), UsageError);
   CHECK_THROWS_WITH_AS(parse("missing.json"), Contains("--config: cannot read 'missing.json': no such file"),
@@ -261,4 +265,5 @@ TEST_CASE("the nearest candidate is found by edit distance") {
   CHECK(nearest("DIM", {"model.dim", "model.ffn"}) == "model.dim");
   CHECK(nearest("b", {"a", "c"}) == "a");
   CHECK(nearest("x", {}).empty());
+  CHECK(nearest("layers" + std::string(5'000'000, 's'), {"model.layers"}) == "model.layers");
 }

@@ -249,6 +249,10 @@ TEST_CASE("Pathfinder's pictures have their labels in the metadata, whose files 
       read(root), Contains("11.npy:1: expected 'FOLDER FILE NUMBER LABEL ...' with the label 0 or 1, found"), Error);
   put(root / "metadata/11.npy", "\x93NUMPY\x01");
   CHECK_THROWS_WITH_AS(read(root), Contains("11.npy: a NumPy array; lines of text are expected"), Error);
+  for (const char* outside : {"../.. etc/passwd 0 1\n", "/dev zero 0 1\n", "imgs/../.. x 0 1\n"}) {
+    put(root / "metadata/11.npy", outside);
+    CHECK_THROWS_WITH_AS(read(root), Contains("is outside of the data set's folder"), Error);
+  }
   put(root / "metadata/11.npy", "imgs/2 gone.png 0 1\n");
   CHECK_THROWS_WITH_AS(read(root), Contains("gone.png': no such file"), Error);
   picture("2/gone.png", grey_png(3, "abc"));

@@ -149,6 +149,13 @@ TEST_CASE("JSON errors name file, line, column and reason") {
   CHECK_THROWS_WITH_AS(parse("NaN"), Contains("c.json:1:1: "), Error);
   CHECK_THROWS_WITH_AS(parse_json(std::string(100000, '['), "c.json"), Contains("nested deeper than 200 levels"),
                        Error);
+  try {
+    parse_json("\"" + std::string(100000, 'v'), "x.json");
+    FAIL("a string without an end was taken");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).starts_with("x.json:1:"));
+    CHECK(std::string(error.what()).size() < 300);
+  }
 }
 
 TEST_CASE("numbers that are not finite are written as words and read back") {
@@ -182,6 +189,8 @@ TEST_CASE("a JSON file survives a round trip, and a wrong member is named") {
   CHECK(json_get<bool>(json, "lower", "x") == false);
   CHECK_THROWS_WITH_AS(json_get<bool>(json, "size", "x"),
                        Contains("x: the key 'size' has a value of the wrong type: '256'"), Error);
+  CHECK_THROWS_WITH_AS(json_get<std::int64_t>(parse_json("{\"size\": 18446744073709551615}", "x"), "size", "x"),
+                       Contains("has a value of the wrong type: '18446744073709551615'"), Error);
   CHECK_THROWS_WITH_AS(json_get<bool>(json, "none", "x"), Contains("x: the key 'none' is missing"), Error);
   CHECK_THROWS_WITH_AS(json_member(Json(3), "a", "x"), Contains("x: expected an object {...}, found number"), Error);
 }

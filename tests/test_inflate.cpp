@@ -311,3 +311,11 @@ TEST_CASE("a picture is what it was after it went through a PNG file") {
       CHECK(read.samples == picture.samples);
     }
 }
+
+TEST_CASE("a file of very many small members is unpacked in no quadratic time") {
+  std::string bytes;
+  for (int i = 0; i < 20000; ++i) bytes += kGzip;
+  const std::string all = gunzip(bytes, 1 << 20, "f");
+  CHECK(all.size() == 6 * 20000);
+  CHECK(all.ends_with("packedpacked"));
+}

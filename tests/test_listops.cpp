@@ -87,6 +87,7 @@ TEST_CASE("listops: expressions evaluate as by hand") {
 TEST_CASE("listops: text that is no expression is refused by name") {
   const auto error = [](std::string text) { return message_of([&] { evaluate_listops(text); }); };
   CHECK(contains(error("[MAX 1 12 ]"), "'12' at character 8 is none of [MAX"));
+  CHECK(contains(error("[MAX 1 \n ]"), "'\\n' at character 8 is none of [MAX"));
   CHECK(contains(error("[AVG 1 2 ]"), "'[AVG' at character 1 is none of"));
   CHECK(contains(error("[MAX 1 2"), "ends before 1 of its operators are closed"));
   CHECK(contains(error("[MAX ]"), "']' at character 6 closes no operator with arguments"));

@@ -87,7 +87,7 @@ for bad in temperature=-1 top_k=-1 top_p=0 top_p=1.5 tokens=-1 temperature=hot; 
   ok "$bad is refused" "run 2 generate --run='a run' --$bad && complained '${bad%=*}'"
 done
 ok "a model of another program is refused" \
-  "run 1 predict --run='a run' && complained 'train_lm, not of train_classifier'"
+  "run 1 predict --run='a run' && complained 'train_lm., not of train_classifier'"
 if [ -w /dev/full ]; then
   ok "output that cannot be written is an error" \
     "! '$bin/generate' --run='a run' --tokens=5 >/dev/full 2>err && complained 'could not be written'"

@@ -177,10 +177,23 @@ TEST_CASE("what is missing or damaged in a run folder is one error with file and
   check("{\"step\":1,\"loss\":\"low\"}\n", "metrics.jsonl:1: loss: expected a number");
   check("{\"step\":1,\"sample\":7}\n", "metrics.jsonl:1: the key 'sample' has a value of the wrong type");
   check(good + "{\"step\":2,\"loss\":1.0}\n", "metrics.jsonl:2: step 2 comes after step 3");
-  for (const char* confusion : {"[]", "7", "[[1]", "[[1,2]]", "[[1,2],[3]]", "[[1,-2],[3,4]]", "[[1,0.5],[3,4]]"})
+  for (const char* confusion : {"[]", "7", "[[1]", "[[1,2]]", "[[1,2],[3]]", "[[1,-2],[3,4]]", "[[1,0.5],[3,4]]",
+                                "[[1,18446744073709551615],[3,4]]"})
     if (std::string(confusion) != "[[1]")
       check(text("{\"step\":1,\"confusion\":", confusion, "}\n"), "metrics.jsonl:1: \"confusion\" is no square table");
   check("{\"step\":1,\"confusion\":[[1]\n", "metrics.jsonl:1:");
+  std::string zeros = "0";  // a table of as many rows as these would take 8 TB
+  for (int i = 0; i < 20; ++i) zeros += "," + zeros;
+  check("{\"step\":1,\"confusion\":[" + zeros + "]}\n", "metrics.jsonl:1: \"confusion\" is no square table");
+  std::string many = "\"a\":1";
+  for (int i = 0; i < 1000; ++i) many += text(",\"a", i, "\":1");
+  check("{\"step\":1," + many + "}\n", "metrics.jsonl:1: more than 1000 different keys");
+  CHECK_THROWS_WITH_AS(read_run(run_folder(home, "many", "", "{\"program\":\"train_lm\",\"x\":{" + many + "}}")),
+                       Contains("config.json: more than 1000 different keys"), Error);
+  CHECK_THROWS_WITH_AS(
+      read_run(run_folder(home, "many", "", kLanguageConfig, "{\"program\":\"train_lm\"," + many + "}")),
+      Contains("summary.json: more than 1000 different keys"), Error);
+  check("{\"step\":9223372036854775807}\n", "metrics.jsonl:1: step 9223372036854775807 is more than any run has");
 
   CHECK_THROWS_WITH_AS(read_run(home.path() / "none"), Contains("/none: there is no such folder"), Error);
   const fs::path folder = run_folder(home, "run", "");

@@ -267,6 +267,53 @@ TEST_CASE("another text is a warning, other characters are an error, and so is a
   }
 }
 
+TEST_CASE("a state that no run can have is refused") {
+  TrainingState state;
+  state.step = 5;
+  const auto check = [&](const char* key, const char* value, const char* said) {
+    Json json = state.to_json();
+    json[key] = parse_json(value, "value");
+    CHECK(contains(message([&] { TrainingState::from_json(json, "last"); }), said));
+  };
+  check("step", "-1", "last: a negative step or token count");
+  check("step", "18446744073709551615", "last: the key 'step' has a value of the wrong type");
+  for (const char* key : {"step", "tokens", "worse", "best_step", "evaluated_step"})
+    check(key, "9223372036854775807", "cannot be those of one run");
+  check("worse", "-1", "worse -1 cannot be those of one run");
+  check("best_step", "6", "best_step 6");
+  check("best_loss", "null", "expected a number");
+}
+
+TEST_CASE("a config of a larger model than the checkpoint holds is refused before the model is made") {
+  const TemporaryFolder home;
+  Runs run(home.path(), small_text(), {"--train.steps=1"});
+  REQUIRE(run.train() == 0);
+  SavedLanguageModel{run.folder};
+  Json config = read_json(run.folder.file("config.json"));
+  config["model"]["dim"] = 1 << 20;
+  write_json_atomic(run.folder.file("config.json"), config);
+  CHECK(contains(message([&] { SavedLanguageModel{run.folder}; }), "config.json describes a model of at least "));
+}
+
+TEST_CASE("a damaged run beside others is passed over when the newest is looked for") {
+  const TemporaryFolder home;
+  const fs::path before = fs::current_path();
+  struct Back {
+    fs::path to;
+    ~Back() { fs::current_path(to); }
+  } back{before};
+  fs::current_path(home.path());
+  for (const char* name : {"runs/array", "runs/number", "runs/cut", "runs/good"}) {
+    fs::create_directories(fs::path(name) / "checkpoint");
+    home.file(std::string(name) + "/checkpoint/last.safetensors", "");
+  }
+  home.file("runs/array/config.json", "[1]");
+  home.file("runs/number/config.json", "{\"program\":3}");
+  home.file("runs/cut/config.json", "{");
+  home.file("runs/good/config.json", "{\"program\":\"train_lm\"}");
+  CHECK(RunFolder::for_use("", "train_lm").path() == "runs/good");
+}
+
 TEST_CASE("a folder with a checkpoint is not overwritten unasked, and one without is used as it is") {
   const TemporaryFolder home;
   const std::string path = home.path().string();
@@ -284,7 +331,7 @@ TEST_CASE("a folder with a checkpoint is not overwritten unasked, and one withou
   CHECK(contains(message([&] { RunFolder::for_use((home.path() / "checkpoint").string(), "train_lm"); }),
                  "no trained model here"));
   CHECK(contains(message([&] { RunFolder::for_use(path, "train_classifier"); }),
-                 "this is a run of train_lm, not of train_classifier"));
+                 "this is a run of 'train_lm', not of train_classifier"));
 }
 
 TEST_CASE("a checkpoint holds nothing that depends on time, place or machine") {

@@ -129,7 +129,33 @@ TEST_CASE("other formats are refused") {
   check_refused(file_of("{\"a\":1}", ""), "must have dtype, shape and data_offsets");
   check_refused(file_of("{\"__metadata__\":[]}", ""), "__metadata__ is no object");
   check_refused(file_of("{\"__metadata__\":{\"k\":1}}", ""), "metadata 'k' is no string");
-  check_refused(file_of(std::string(20000, '['), ""), "its header is no JSON:");
+}
+
+TEST_CASE("a header that is nested deeper than any real one is refused, not followed down") {
+  check_refused(file_of(std::string(100000, '['), ""), "its header is nested deeper than 8 levels");
+  std::string objects = "{\"a\":";
+  for (int i = 0; i < 17; ++i) objects += objects;
+  check_refused(file_of(objects, ""), "nested deeper than 8 levels");
+}
+
+TEST_CASE("what a message quotes of a header is one short line") {
+  check_refused(file_of(R"({"a\nb\u001b\u00e9":1})", ""), "tensor 'a\\nb\\u001b\\u00e9' must have dtype");
+  check_refused(file_of("\xff\x01", ""), "its header is no JSON: ");
+  const std::string longest = std::string(100000, 'n');
+  CHECK(refusal(file_of("{\"" + longest + "\":1}", "")).size() < 500);
+  CHECK(refusal(entry_file("\"dtype\":\"" + longest + "\",\"shape\":[2],\"data_offsets\":[0,8]")).size() < 500);
+  const Tensor x = Tensor::zeros({1});
+  CHECK_THROWS_WITH_AS(load_tensors({}, {{"z\n", x}}, "f"), doctest::Contains("in the file only: z\\n [1]"), Error);
+}
+
+TEST_CASE("a header of very many names is read in no quadratic time, in the order of the file") {
+  std::string header = "{";
+  for (int i = 30000; i > 0; --i)
+    header += text(i < 30000 ? "," : "", "\"t", i, "\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}");
+  const SafetensorsFile file = read_safetensors(file_of(header + "}", ""), "x");
+  REQUIRE(file.tensors.size() == 30000);
+  CHECK(file.tensors[0].name == "t30000");
+  CHECK(file.tensors[29999].name == "t1");
 }
 
 TEST_CASE("shapes and ranges that do not fit the file are refused before anything is allocated") {

@@ -133,6 +133,9 @@ TEST_CASE("columns are found by name or number, and a wrong one lists what there
                        Error);
   CHECK_THROWS_WITH_AS(tsv(cola, {.text = "2", .label = "2"}), Contains("column 2 cannot be two things at once"),
                        Error);
+  std::string wide = "x";
+  for (int i = 0; i < 1000; ++i) wide += "\tx";
+  CHECK_THROWS_WITH_AS(tsv(wide.c_str(), {.text = "a"}), Contains(", 30 'x' and 971 more in line 1"), Error);
   CHECK(shown(tsv("id\tlabel\ttext\n7_1\t0\tbad film\n")) == Rows{"0: bad film"});
   CHECK(shown(tsv("Source\tTarget\n( [MAX 2 9 ] )\t9\n")) == Rows{"9: ( [MAX 2 9 ] )"});
 }

@@ -231,6 +231,9 @@ TEST_CASE("a damaged tokenizer file is refused") {
           "merge 0 is not a pair");
   refuses(R"({"format_version":1,"name":"bpe","lowercase":false,"specials":[],"merges":[[97]]})",
           "merge 0 is not a pair");
+  for (const char* other : {"null", "{}", "3"})
+    refuses(text(R"({"format_version":1,"name":"bpe","lowercase":false,"specials":[],"merges":)", other, "}").c_str(),
+            "t.json: expected an array of merges, found");
   std::string doubling = R"({"format_version":1,"name":"bpe","lowercase":false,"specials":[],"merges":[[97,97])";
   for (int id = 256; id < 300; ++id) doubling += text(",[", id, ",", id, "]");
   refuses((doubling + "]}").c_str(), "merge 8 makes too long a token");

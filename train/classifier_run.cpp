@@ -317,8 +317,10 @@ SavedClassifier::SavedClassifier(const RunFolder& folder)
   add_classifier_options(options);
   folder.load_config(options);
   tokenizer = load_tokenizer(folder);
+  const ClassifierOptions sizes = classifier_options(options, *tokenizer, labels.outputs());
+  folder.check_model_size(least_parameters(sizes, sizes.max_length));
   Random random(0);
-  model = std::make_unique<Classifier>(classifier_options(options, *tokenizer, labels.outputs()), random);
+  model = std::make_unique<Classifier>(sizes, random);
   step = folder.load_best(model->parameters(), vocabulary_fingerprint(*tokenizer, labels));
 }
 

@@ -269,23 +269,24 @@ void Options::load_section(const Json& section, const std::string& prefix, const
                            std::vector<std::string>& seen) {
   for (const auto& [part, json] : section.items()) {
     const std::string name = prefix + part;
-    const std::string shown = json.is_string() ? flexformer::text('"', json.get<std::string>(), '"') : dump_json(json);
+    const auto shown = [&json = json] { return dump_json(json); };
     if (name == "format_version") {
       if (json != config_format_version)
-        usage_error(source, ": format_version ", shown, " is not known; this program reads ", config_format_version);
+        usage_error(source, ": format_version ", quote(shown()), " is not known; this program reads ",
+                    config_format_version);
     } else if (name == "program") {
-      if (json != program_) usage_error(source, ": this is a config of ", shown, ", not of ", program_);
+      if (json != program_) usage_error(source, ": this is a config of ", quote(shown()), ", not of ", program_);
     } else if (Key* const key = find(name)) {
       if (std::ranges::find(seen, name) != seen.end()) usage_error(source, ": ", name, " is given twice");
       seen.push_back(name);
       const std::optional<Value> value = from_json(*key, json);
-      assign(*key, value, value && json.is_string() ? json.get<std::string>() : shown, source);
+      assign(*key, value, value && json.is_string() ? json.get<std::string>() : shown(), source);
     } else if (json.is_object() && (is_section(name) || !json.empty())) {
       load_section(json, name + ".", source, seen);
     } else if (is_section(name)) {
-      usage_error(source, ": ", name, " is a section, it needs an object {...} of keys, not ", quote(shown));
+      usage_error(source, ": ", name, " is a section, it needs an object {...} of keys, not ", quote(shown()));
     } else {
-      reject_unknown(name, shown, source);
+      reject_unknown(name, shown(), source);
     }
   }
 }

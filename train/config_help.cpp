@@ -86,7 +86,8 @@ std::string wrapped(const std::string& words, std::size_t indent) {
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string wanted = lowercase(word);
+  constexpr std::size_t most = 100;  // bytes of a word that count: no candidate is near to a longer one
+  const std::string wanted = lowercase(word.substr(0, most));
   std::string best;
   std::size_t best_distance = SIZE_MAX;
   for (const std::string& candidate : candidates) {

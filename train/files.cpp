@@ -52,7 +52,11 @@ std::string read_file(const std::filesystem::path& path) {
   if (fstat(file.value, &status) != 0) fail_to_read(path, errno);
   if (S_ISDIR(status.st_mode)) fail("cannot read ", shown(path), ": it is a folder, not a file");
   std::string bytes;
-  bytes.reserve(static_cast<std::size_t>(status.st_size));
+  try {
+    bytes.reserve(static_cast<std::size_t>(status.st_size));
+  } catch (const std::exception&) {
+    fail("cannot read ", shown(path), ": its ", status.st_size, " bytes do not fit into the memory that is free");
+  }
   std::array<char, 1 << 16> block;
   for (;;) {
     const ssize_t count = read(file.value, block.data(), block.size());
@@ -76,9 +80,16 @@ std::string without_byte_order_mark(std::string bytes, const std::string& source
 }
 
 std::string read_unpacked(const std::filesystem::path& path) {
-  constexpr std::size_t most = std::size_t{1} << 36;
   std::string bytes = read_file(path);
-  return looks_gzipped(bytes) ? gunzip(bytes, most, path.string()) : bytes;
+  if (!looks_gzipped(bytes)) return bytes;
+  constexpr std::size_t always = std::size_t{64} << 20, ratio = 64;
+  const std::size_t most = always + ratio * bytes.size();
+  try {
+    return gunzip(bytes, most, path.string());
+  } catch (const TooMuchData&) {
+    fail(path.string(), ": unpacked, it has more than ", most, " bytes, over ", ratio,
+         " times its size; if that is right, unpack it first: gunzip -k ", shown(path));
+  }
 }
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {

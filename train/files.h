@@ -15,7 +15,8 @@ std::string read_file(const std::filesystem::path& path);
 std::string read_text_file(const std::filesystem::path& path);
 std::string without_byte_order_mark(std::string bytes, const std::string& source);  // the same for a file's bytes
 
-// read_file(), unpacked if it is gzip data.
+// read_file(), unpacked if it is gzip data. Throws Error where a file becomes more than 64 times as large (and more
+// than 64 MB): texts and pictures do not, but a small file made to fill the memory does.
 std::string read_unpacked(const std::filesystem::path& path);
 
 // A file in the making. Without commit() nothing appears under its name and the temporary is removed.

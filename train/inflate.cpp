@@ -147,7 +147,8 @@ class Inflater {
 
  private:
   void need_room(std::size_t bytes) const {
-    if (bytes > most_ - out_.size()) fail(source_, ": more than the expected ", most_, " bytes come out of it");
+    if (bytes > most_ - out_.size())
+      throw TooMuchData(text(source_, ": more than the expected ", most_, " bytes come out of it"));
   }
 
   void stored() {
@@ -294,12 +295,12 @@ std::string gunzip(std::string_view bytes, std::size_t most, const std::string& 
   do {
     const std::size_t start = gzip_header(bytes, source);
     Inflater inflater(bytes.substr(start), most - all.size(), source);
-    const std::string out = inflater.run();
+    std::string out = inflater.run();
     const std::size_t end = start + inflater.used();
     if (bytes.size() < end + 8) fail(source, ": the compressed data ends too early; is the file complete?");
     if (number_at(bytes, end, false) != crc32(out) || number_at(bytes, end + 4, false) != std::uint32_t(out.size()))
       fail(source, ": the checksum of the data is wrong; it is damaged");
-    all = all.empty() ? out : all + out;
+    all.empty() ? all.swap(out) : void(all += out);
     bytes.remove_prefix(end + 8);
   } while (!bytes.empty());
   return all;

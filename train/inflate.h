@@ -9,7 +9,14 @@
 #include <string>
 #include <string_view>
 
+#include "tensor/error.h"
+
 namespace flexformer {
+
+// More comes out of a stream than `most` bytes.
+struct TooMuchData : Error {
+  using Error::Error;
+};
 
 // `bytes` is one zlib stream, nothing more.
 std::string unzlib(std::string_view bytes, std::size_t most, const std::string& source);

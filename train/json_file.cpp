@@ -77,6 +77,8 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
     if (what.starts_with("syntax error ")) what.erase(0, std::string_view("syntax error ").size());
     if (const char closing = closes_after_comma())
       what = std::string("the comma before '") + closing + "' has nothing after it; remove it";
+    constexpr std::size_t longest = 200;  // the reason quotes all that was read of a string
+    if (what.size() > longest) what.replace(longest, std::string::npos, "...");
     fail_here(printable(what));
   }
 
@@ -128,12 +130,10 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   std::vector<std::unordered_set<std::string>> keys_;  // of each open container, seen so far
 };
 
-Json with_finite_numbers(const Json& json) {
-  if (json.is_number_float()) return json_number(json.get<double>());
-  if (!json.is_structured()) return json;
-  Json copy = json;
-  for (Json& element : copy) element = with_finite_numbers(element);
-  return copy;
+void make_numbers_finite(Json& json) {
+  if (json.is_number_float()) json = json_number(json.get<double>());
+  if (!json.is_structured()) return;
+  for (Json& element : json) make_numbers_finite(element);
 }
 
 }  // namespace
@@ -149,7 +149,9 @@ Json parse_json(std::string_view text, const std::string& source) {
 Json read_json(const std::filesystem::path& path) { return parse_json(read_file(path), path.string()); }
 
 std::string dump_json(const Json& json, int indent) {
-  return with_finite_numbers(json).dump(indent, ' ', false, Json::error_handler_t::replace);
+  Json copy = json;
+  make_numbers_finite(copy);
+  return copy.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 void write_json_atomic(const std::filesystem::path& path, const Json& json) {
@@ -200,7 +202,8 @@ template <class T> T json_get(const Json& object, const char* key, const std::st
   const Json& value = json_member(object, key, source);
   bool matches = value.is_string();
   if constexpr (std::is_same_v<T, bool>) matches = value.is_boolean();
-  if constexpr (std::is_same_v<T, std::int64_t>) matches = value.is_number_integer();
+  if constexpr (std::is_same_v<T, std::int64_t>)  // beyond 2^63 a number would come out negative
+    matches = value.is_number_integer() && !(value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX);
   if (!matches) fail(source, ": the key '", key, "' has a value of the wrong type: ", quote(dump_json(value)));
   return value.get<T>();
 }

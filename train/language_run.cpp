@@ -115,8 +115,10 @@ SavedLanguageModel::SavedLanguageModel(const RunFolder& folder) : options("train
   add_language_options(options);
   folder.load_config(options);
   tokenizer = load_tokenizer(folder);
+  const LanguageModelOptions sizes = language_model_options(options, tokenizer->vocab_size());
+  folder.check_model_size(least_parameters(sizes, sizes.block));
   Random random(0);
-  model = std::make_unique<LanguageModel>(language_model_options(options, tokenizer->vocab_size()), random);
+  model = std::make_unique<LanguageModel>(sizes, random);
   step = folder.load_best(model->parameters(), tokenizer->fingerprint());
 }
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "train/files.h"
+#include "train/utf8.h"
 
 namespace flexformer {
 namespace {
@@ -46,7 +47,7 @@ template <class Value, class Digit, class Apply> Value fold(string_view expressi
     const string_view token = expression.substr(begin, end - begin);
     if (token == "(" || token == ")") continue;
     const bool finished = open.size() == 1 && !open[0].arguments.empty();
-    if (finished) fail("listops: '", token, "' follows a finished expression at character ", begin + 1);
+    if (finished) fail("listops: ", quote(token), " follows a finished expression at character ", begin + 1);
     if (token.size() == 1 && token[0] >= '0' && token[0] <= '9') {
       open.back().arguments.push_back(digit(token[0] - '0'));
     } else if (token == "]") {
@@ -57,7 +58,8 @@ template <class Value, class Digit, class Apply> Value fold(string_view expressi
       open.back().arguments.push_back(apply(*list.op, list.arguments));
     } else {
       const Operator* op = token[0] == '[' ? find_operator(token.substr(1)) : nullptr;
-      if (!op) fail("listops: '", token, "' at character ", begin + 1, " is none of [MAX [MIN [MED [SM ] ( ) 0 ... 9");
+      if (!op)
+        fail("listops: ", quote(token), " at character ", begin + 1, " is none of [MAX [MIN [MED [SM ] ( ) 0 ... 9");
       open.push_back({op, {}});
     }
   }

@@ -52,7 +52,7 @@ std::string grouped(Index value) {
 }
 
 std::string duration(double seconds) {
-  if (!(seconds < 1e9)) return "a long time";
+  if (!(std::abs(seconds) < 1e9)) return "a long time";
   const Index s = Index(seconds + 0.5);
   if (s < 60) return text(s, " s");
   if (s < 3600) return text(s / 60, " min ", s % 60, " s");

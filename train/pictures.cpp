@@ -125,7 +125,11 @@ Sample pathfinder_sample(std::string_view line, const std::string& where) {
   }
   if (fields.size() < 4 || (fields[3] != "0" && fields[3] != "1"))
     fail(where, ": expected 'FOLDER FILE NUMBER LABEL ...' with the label 0 or 1, found ", quote(line));
-  return {text(fields[0], "/", fields[1]), std::string(fields[3])};
+  const std::string file = text(fields[0], "/", fields[1]);
+  const fs::path inside = fs::path(file).lexically_normal();
+  if (inside.is_absolute() || inside.begin()->string() == "..")
+    fail(where, ": the picture ", quote(file), " is outside of the data set's folder");
+  return {file, std::string(fields[3])};
 }
 
 }  // namespace

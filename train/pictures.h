@@ -20,7 +20,7 @@ bool looks_like_cifar10(std::string_view bytes);               // by its size an
 
 // Pathfinder of the Long Range Arena: metadata/*.npy are text files with a line "imgs/0 sample_7.png 7 1 ..." for each
 // picture, whose fourth field says whether the two dots are connected. Pictures without a byte, of which the original
-// has one, are left out and mentioned.
+// has one, are left out and mentioned; one outside of the folder is an Error.
 Table read_pathfinder(const std::filesystem::path& path);
 
 // Pictures without labels, for prediction: one PNG file, or all of an IDX or CIFAR-10 file.

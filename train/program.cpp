@@ -12,6 +12,7 @@
 
 #include "tensor/parallel.h"
 #include "tensor/precision.h"
+#include "train/utf8.h"
 
 namespace flexformer {
 namespace {
@@ -49,9 +50,10 @@ void on_stop_signal(int signal) {
   received_signal = signal;
 }
 
+// One line, whatever was quoted of a file.
 int report(const std::string& message, int status) {
   std::cout.flush();
-  std::cerr << "error: " << message << std::endl;
+  std::cerr << "error: " << printable(message) << std::endl;
   return status;
 }
 

@@ -95,10 +95,10 @@ std::string figure_text(const std::string& key, const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_number()) return dump_json(value);
   const double number = value.get<double>();
-  if (key.ends_with("_bytes")) return megabytes(value.get<Index>());
+  if (key.ends_with("_bytes")) return megabytes(Index(std::clamp(number, 0.0, 1e18)));
   if (key == "seconds") return duration(number);
   if (key.ends_with("accuracy")) return fixed(100 * number, 2) + " %";
-  if (value.is_number_integer()) return grouped(value.get<Index>());
+  if (value.is_number_integer() && std::abs(number) < 1e18) return grouped(value.get<Index>());
   if (std::abs(number) >= 1000 && std::abs(number) < 1e15) return grouped(Index(std::llround(number)));
   return short_number(number, std::chars_format::general, 5);
 }

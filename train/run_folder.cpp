@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "train/files.h"
+#include "train/utf8.h"
 
 namespace flexformer {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kLast = "checkpoint/last", *kBest = "checkpoint/best";
+constexpr Index kMost = Index(1) << 60;  // of steps and tokens: more could not be added to
 
 // Keys that may change on resume: they touch neither the model nor the data's order nor the random numbers.
 bool may_change(const std::string& key) {
@@ -36,6 +38,24 @@ bool may_change(const std::string& key) {
                                      "train.schedule",
                                      "train.kernel_lr"};
   return std::any_of(std::begin(free), std::end(free), [&](const char* name) { return key == name; });
+}
+
+// The program a config.json names; "" for a damaged one, which must not keep all other runs from being used.
+std::string program_of(const fs::path& config) {
+  try {
+    return json_get<std::string>(read_json(config), "program", config.string());
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+// Whether a line of metrics.jsonl is whole, and of a step up to this one.
+bool is_up_to(const std::string& line, Index last_step) {
+  try {
+    return json_get<std::int64_t>(parse_json(line, "metrics.jsonl"), "step", "metrics.jsonl") <= last_step;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 fs::path with_ending(const fs::path& folder, const char* name, const char* ending) {
@@ -111,6 +131,11 @@ TrainingState TrainingState::from_json(const Json& json, const std::string& sour
   state.data = json_get<std::string>(json_member(json, "data", source), "fingerprint", source);
   state.vocabulary = json_get<std::string>(json, "vocabulary", source);
   if (state.step < 0 || state.tokens < 0) fail(source, ": a negative step or token count");
+  if (std::max({state.step, state.tokens, state.worse}) > kMost || state.worse < 0 ||
+      std::max(state.best_step, state.evaluated_step) > state.step ||
+      std::min(state.best_step, state.evaluated_step) < -1)
+    fail(source, ": step ", state.step, ", tokens ", state.tokens, ", best_step ", state.best_step, ", evaluated_step ",
+         state.evaluated_step, " and worse ", state.worse, " cannot be those of one run");
   return state;
 }
 
@@ -139,7 +164,8 @@ RunFolder RunFolder::for_use(const std::string& run, const std::string& program)
       fail("run=", run, ": no trained model here (config.json and checkpoint/ are missing or incomplete)");
     const fs::path config = folder.file("config.json");
     const auto maker = json_get<std::string>(read_json(config), "program", config.string());
-    if (!program.empty() && maker != program) fail("run=", run, ": this is a run of ", maker, ", not of ", program);
+    if (!program.empty() && maker != program)
+      fail("run=", run, ": this is a run of ", quote(maker), ", not of ", program);
     return folder;
   }
   fs::path newest;
@@ -148,7 +174,7 @@ RunFolder RunFolder::for_use(const std::string& run, const std::string& program)
   for (const auto& entry : fs::directory_iterator("runs", error)) {
     const RunFolder folder(entry.path());
     if (!folder.has_checkpoint() || !fs::exists(folder.file("config.json"))) continue;
-    if (read_json(folder.file("config.json")).value("program", "") != program) continue;
+    if (program_of(folder.file("config.json")) != program) continue;
     const auto written = fs::last_write_time(with_ending(entry.path(), kLast, ".safetensors"), error);
     if (newest.empty() || written > when) newest = entry.path(), when = written;
   }
@@ -208,6 +234,16 @@ TrainingState RunFolder::load_last(const Parameters& parameters, const Optimizer
   return loaded.state;
 }
 
+void RunFolder::check_model_size(double parameters) const {
+  const fs::path path = with_ending(path_, has_best() ? kBest : kLast, ".safetensors");
+  std::error_code error;
+  const std::uintmax_t bytes = fs::file_size(path, error);
+  if (error || 4 * parameters <= double(bytes)) return;
+  read_safetensors(read_file(path), path.string());  // a damaged file says so itself
+  fail(file("config.json").string(), " describes a model of at least ", parameters, " numbers, but ", path.string(),
+       " has only ", bytes, " bytes; one of them belongs to another run");
+}
+
 Index RunFolder::load_best_part(const NamedTensors& targets, const std::function<bool(const std::string& name)>& wanted,
                                 const std::string* vocabulary) const {
   const char* which = has_best() ? kBest : kLast;
@@ -261,9 +297,7 @@ void RunFolder::rewind(Index last_step) const {
   std::string after;
   for (std::size_t at = 0, end; (end = before.find('\n', at)) != std::string::npos; at = end + 1) {
     const std::string line = before.substr(at, end - at + 1);
-    const Json json = Json::parse(line, nullptr, false);
-    if (json.is_object() && json.contains("step") && json["step"].is_number_integer() && json["step"] <= last_step)
-      after += line;
+    if (is_up_to(line, last_step)) after += line;
   }
   if (after != before) write_file_atomic(file("metrics.jsonl"), after);
 }

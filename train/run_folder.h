@@ -67,6 +67,9 @@ class RunFolder {
   // with another tokenizer or other labels than `vocabulary`, throws Error.
   TrainingState load_last(const Parameters& parameters, const Optimizer& optimizer,
                           const std::string& vocabulary) const;
+  // Throws Error if load_best() cannot have as many numbers as a model of these sizes has at least: asked before the
+  // model is made, since the sizes in a damaged config.json may be any.
+  void check_model_size(double parameters) const;
   // Loads best.safetensors, or the last parameters where no validation ever chose a best. Returns the step.
   Index load_best(const Parameters& parameters, const std::string& vocabulary) const;
   // The same for all but the attention kernels' parameters, which stay as they are: how a student gets its teacher's

@@ -1,5 +1,7 @@
 #include "train/run_record.h"
 
+#include <algorithm>
+
 #include "train/classifier_run.h"
 #include "train/files.h"
 #include "train/language_run.h"
@@ -9,11 +11,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// No run has more; what is computed from them then cannot overflow.
+constexpr Index kMostSteps = Index(1) << 53;
+constexpr std::size_t kMostFigures = 1000;  // of one file: settings, figures, curves
+constexpr std::uint64_t kMostRows = std::uint64_t(1) << 32;
+
+// What a page shows, and looks up one by one.
+void check_count(std::size_t figures, const std::string& where) {
+  if (figures > kMostFigures) fail(where, ": more than ", kMostFigures, " different keys; no trainer writes so many");
+}
+
 // {"model": {"dim": 64}} -> {"model.dim": 64}
-void flatten(const Json& json, const std::string& prefix, Json& flat) {
+void flatten(const Json& json, const std::string& prefix, Json& flat, const std::string& where) {
+  check_count(flat.size() + json.size(), where);
   for (const auto& [key, value] : json.items())
     if (value.is_object())
-      flatten(value, prefix + key + ".", flat);
+      flatten(value, prefix + key + ".", flat, where);
     else
       flat[prefix + key] = value;
 }
@@ -23,31 +36,33 @@ Json default_config(const std::string& program) {
   if (program == "train_lm") add_language_options(options);
   if (program == "train_classifier") add_classifier_options(options);
   Json flat = Json::object();
-  flatten(options.effective(), "", flat);
+  flatten(options.effective(), "", flat, program);
   return flat;
 }
 
 ConfusionMatrix confusion_from_json(const Json& rows, const std::string& where) {
-  const auto bad = [&] { fail(where, ": \"confusion\" is no square table of counts"); };
-  if (!rows.is_array() || rows.empty()) bad();
+  const auto is_count = [](const Json& count) {
+    return count.is_number_unsigned() && count.get<std::uint64_t>() <= kMostRows;
+  };
+  const auto is_row = [&](const Json& row) {
+    return row.is_array() && row.size() == rows.size() && std::ranges::all_of(row, is_count);
+  };
+  if (!rows.is_array() || rows.empty() || !std::ranges::all_of(rows, is_row))
+    fail(where, ": \"confusion\" is no square table of counts");
   const auto classes = std::int64_t(rows.size());
   ConfusionMatrix matrix(classes);
-  for (std::int64_t truth = 0; truth < classes; ++truth) {
-    const Json& row = rows[std::size_t(truth)];
-    if (!row.is_array() || row.size() != rows.size()) bad();
-    for (std::int64_t predicted = 0; predicted < classes; ++predicted) {
-      const Json& count = row[std::size_t(predicted)];
-      if (!count.is_number_unsigned()) bad();
-      matrix.add(truth, predicted, count.get<std::int64_t>());
-    }
-  }
+  for (std::int64_t truth = 0; truth < classes; ++truth)
+    for (std::int64_t predicted = 0; predicted < classes; ++predicted)
+      matrix.add(truth, predicted, rows[std::size_t(truth)][std::size_t(predicted)].get<std::int64_t>());
   return matrix;
 }
 
 void add_line(const Json& line, const std::string& where, RunRecord& run) {
   const auto step = json_get<std::int64_t>(line, "step", where);
+  if (step > kMostSteps) fail(where, ": step ", step, " is more than any run has");
   if (step < run.last_step) fail(where, ": step ", step, " comes after step ", run.last_step);
   run.last_step = step;
+  check_count(line.size() + run.series.size(), where);
   for (const auto& [key, value] : line.items()) {
     if (key == "step") continue;
     if (key == "sample")
@@ -91,13 +106,14 @@ RunRecord read_run(const fs::path& folder) {
   const fs::path config = files.file("config.json");
   const Json settings = read_json(config);
   run.program = json_get<std::string>(settings, "program", config.string());
-  flatten(settings, "", run.config);
+  flatten(settings, "", run.config, config.string());
   for (const char* key : {"program", "format_version"}) run.config.erase(key);
   run.defaults = default_config(run.program);
   read_metrics(files.file("metrics.jsonl"), run);
   if (const fs::path path = files.file("summary.json"); fs::exists(path)) {
     run.summary = read_json(path);
     json_member(run.summary, "program", path.string());
+    check_count(run.summary.size(), path.string());
   }
   if (fs::exists(files.file("labels.json"))) {
     const LabelMap labels = load_labels(files);

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "tensor/error.h"
@@ -173,12 +174,14 @@ class ColumnFinder {
   std::string_view name(int column) const { return table_.columns[static_cast<std::size_t>(column) - 1]; }
 
   std::string list() const {
+    constexpr int most = 30;
     std::string result = "the columns are";
-    for (int column = 1; column <= count_; ++column) {
+    for (int column = 1; column <= std::min(count_, most); ++column) {
       const std::string& first = records_.front().fields[static_cast<std::size_t>(column) - 1];
       const std::string shown = table_.columns.empty() ? quote(first, 30) : quote(name(column), 30);
       result += text(column > 1 ? ", " : " ", column, " ", shown);
     }
+    if (count_ > most) result += text(" and ", count_ - most, " more");
     return result + (table_.columns.empty() ? text(" in line ", records_.front().line) : "");
   }
 
@@ -334,14 +337,16 @@ LabelMap LabelMap::from_json(const Json& json, const std::string& source) {
 }
 
 std::vector<std::int32_t> label_ids(const Table& table, const LabelMap& labels) {
+  std::unordered_map<std::string_view, std::int32_t> id_of;  // labels.id() goes through all names
+  for (std::int64_t id = 0; id < labels.size(); ++id) id_of.emplace(labels.name(id), static_cast<std::int32_t>(id));
   std::vector<std::int32_t> ids;
   ids.reserve(table.rows.size());
   for (const Row& row : table.rows) {
-    const std::int32_t id = row.label ? labels.id(*row.label) : -1;
-    if (id < 0)
+    const auto found = row.label ? id_of.find(*row.label) : id_of.end();
+    if (found == id_of.end())
       fail(table.place(row), ": ", row.label ? "the label " + quote(*row.label) : "no label",
            " is not one of those in the training data: ", labels.list());
-    ids.push_back(id);
+    ids.push_back(found->second);
   }
   return ids;
 }

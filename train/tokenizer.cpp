@@ -45,11 +45,12 @@ std::vector<std::string> strings_from_json(const Json& array, const std::string&
 }
 
 std::vector<IdPair> merges_from_json(const Json& array, std::int64_t first_id, const std::string& source) {
+  if (!array.is_array()) fail(source, ": expected an array of merges, found ", array.type_name());
   std::vector<IdPair> merges;
   std::vector<std::size_t> lengths(static_cast<std::size_t>(first_id), 1);  // of the tokens, in bytes
   for (const Json& element : array) {
     const auto id_at = [&](std::size_t at) {
-      const bool is_pair = array.is_array() && element.is_array() && element.size() == 2;
+      const bool is_pair = element.is_array() && element.size() == 2;
       const std::int64_t id = is_pair && element[at].is_number_integer() ? element[at].get<std::int64_t>() : -1;
       if (id < 0 || id >= first_id + std::ssize(merges))
         fail(source, ": merge ", merges.size(), " is not a pair of earlier ids: ", quote(dump_json(element)));
@@ -153,7 +154,7 @@ std::int64_t Tokenizer::covered_bytes(std::string_view text, std::span<const std
   return bytes;
 }
 
-bool Tokenizer::is_special(std::int32_t id) const { return std::ranges::find(special_ids_, id) != special_ids_.end(); }
+bool Tokenizer::is_special(std::int32_t id) const { return std::ranges::binary_search(special_ids_, id); }
 
 std::int32_t Tokenizer::special_id(std::string_view special) const {
   static constexpr std::array<std::array<std::string_view, 3>, 4> aliases = {

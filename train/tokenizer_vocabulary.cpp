@@ -59,6 +59,7 @@ bool looks_special(std::string_view name) {
 // The spellings by id; ids must be 0, 1, 2, ... without a gap.
 std::vector<std::string> by_id(const GivenVocabulary& given) {
   std::vector<std::pair<std::string, std::int64_t>> all;
+  std::unordered_map<std::string, std::int64_t> only_added = given.added;
   for (const auto& [spelling, id] : given.tokens.items()) {
     if (!id.is_number_integer())
       fail(given.source, ": the id of ", quote(spelling), " is not a whole number but ", quote(dump_json(id)));
@@ -67,9 +68,9 @@ std::vector<std::string> by_id(const GivenVocabulary& given) {
       fail(given.source, ": ", quote(spelling), " has the id ", added->second, " in added_tokens, but ", dump_json(id),
            " in model.vocab");
     all.emplace_back(spelling, id.get<std::int64_t>());
+    only_added.erase(spelling);
   }
-  for (const auto& [name, id] : given.added)
-    if (!given.tokens.contains(name)) all.emplace_back(name, id);
+  all.insert(all.end(), only_added.begin(), only_added.end());
   std::vector<std::string> spellings(all.size());
   for (auto& [spelling, id] : all) {
     if (spelling.empty()) fail(given.source, ": the token of id ", id, " is empty");
