@@ -189,6 +189,26 @@ ok "what is missing from the command is named" \
   "run 2 import_model && complained 'from=DIR' && run 2 export_model --run=bert && complained 'to=DIR' &&
    run 2 import_model --from=x --labels=a,,b && complained 'a label is empty'"
 
+# ---- Distillation ----------------------------------------------------------------------------------------------------
+short=(--train.steps=12 --train.eval_every=6 --finetune.steps=6 --finetune.eval_every=3 --train.batch=4)
+run 0 train_lm "${lm[@]}" "${more[@]}" --model.attention=softmax --out=teacher
+ok "distill makes a run with linear attention of one with softmax" \
+  "run 0 distill --run=teacher --out=distilled ${short[*]} && said 'teacher, softmax .*loss' &&
+   said 'parameters are the teacher.s still' && said 'fine-tuned, best weights' && whole distilled/report.html &&
+   grep -q '\"attention\": \"flexformer_n\"' distilled/summary.json &&
+   run 0 generate --run=distilled --tokens=5 && run 0 train_lm --eval --out=distilled"
+ok "kernels go from one run to another, and a finished distillation says so" \
+  "run 0 distill --run=teacher --kernels=distilled --train.steps=0 --finetune.steps=0 --out=transferred &&
+   said 'kernels from a run' && run 0 distill --out=transferred --resume && said 'this run has finished'"
+run 0 train_classifier "${cls[@]}" --train.epochs=2 --model.attention=softmax --out=cls-teacher
+ok "a classifier is distilled too, and predicts" \
+  "run 0 distill --run=cls-teacher --model.attention=hedgehog --out=cls-student ${short[*]} &&
+   run 0 predict --run=cls-student --file=lines.txt && [ \$(wc -l <out) = 3 ]"
+ok "a teacher must be given, have softmax attention, and the student kernels that learn" \
+  "run 2 distill --out=no && complained 'Give run=DIR' &&
+   run 1 distill --run='a run' --out=no && complained 'must have softmax attention, but this model has flexformer_n' &&
+   run 2 distill --run=teacher --model.attention=linear --out=no && complained 'model.attention.*flexformer_s'"
+
 # ---- The machine -----------------------------------------------------------------------------------------------------
 ok "a batch that cannot fit is refused with what is needed, what there is, and which keys to lower" \
   "run 1 train_lm \"\${lm[@]}\" --train.batch=1000000 --model.dim=512 --out=huge &&

@@ -13,6 +13,14 @@
 namespace flexformer {
 namespace {
 
+// Kinds whose kernels learn and have weights to compare with softmax's.
+std::vector<std::string> student_kinds() {
+  std::vector<std::string> names;
+  for (const AttentionKind& kind : attention_kinds())
+    if (kind.learns_map && kind.features != FeatureKind::polaformer) names.push_back(kind.name);
+  return names;
+}
+
 void add_distill_options(Options& options) {
   options.add_text("run", "", "run folder of the teacher, a model with softmax attention");
   options.add_text("out", "", "run folder to write; empty: the next free one under runs/");
@@ -22,7 +30,7 @@ void add_distill_options(Options& options) {
   options.add_integer("log_every", 10, {.min = 1, .unit = "steps", .help = "between lines of metrics.jsonl"});
   options.add_text("data.train", "", "data to train on; empty: the teacher's");
   options.add_text("data.valid", "", "data to validate on; empty: the teacher's");
-  options.add_choice("model.attention", "flexformer_n", attention_kind_names(), "kind of attention of the student");
+  options.add_choice("model.attention", "flexformer_n", student_kinds(), "kind of attention of the student");
   options.add_integer("model.features", 0, {.max = 1 << 16, .help = "as for training; 0: the head size"});
   options.add_real("model.floor", -1, {.min = -1, .max = 1, .below = true, .help = "as for training"});
   options.add_real("model.omega_scale", 1,
@@ -163,19 +171,17 @@ void print_stages(Console& console, const std::vector<Stage>& stages) {
 }
 
 // The kernels learn softmax's weights, in their own run folder. Returns the status to leave with.
-int train_kernels(const Options& options, Student& student, RunFolder folder, Console& console,
-                  const std::string& device, std::vector<Stage>& stages) {
+int train_kernels(Student& student, RunFolder folder, Console& console, const std::string& device,
+                  std::vector<Stage>& stages) {
   OnlyKernels freeze(student.parameters());
   DistillationTask task(student.task(), student.transformer());
-  if (student.parameters().count() == 0)
-    fail("model.attention=", options.text("model.attention"), " has no kernel that could learn");
   console.say(text("\ndistillation: ", grouped(student.parameters().count()), " parameters of kernels learn, into ",
                    folder.path().string()));
   Trainer trainer(student.options, folder, student.parameters(), task, console, device);
   const int status = trainer.run(student.data_fingerprint(), student.vocabulary());
   if (status != 0) return status;
   if (!trainer.summary().is_null()) {
-    console.say("\n" + task.validation().table());
+    console.say(text("\n", task.validation().table()));
     folder.write_summary(trainer.summary());
     write_report(folder, console);
   }
@@ -200,10 +206,11 @@ void keep_command(Options& options, const RunFolder& folder) {
 
 int distill(Options& options) {
   Console console;
+  if (options.text("run").empty() && !options.flag("resume"))
+    throw UsageError("which model shall be distilled? Give run=DIR, a trained teacher");
   RunFolder folder = RunFolder::for_training(options.text("out"), "distilled", options.flag("resume"));
   keep_command(options, folder);
   const std::string device = use_machine_options(options);
-  if (options.text("run").empty()) throw UsageError("which model shall be distilled? Give run=DIR, a trained teacher");
   const RunFolder teacher = RunFolder::for_use(options.text("run"), "");
   RunFolder kernels = RunFolder::for_training((folder.path() / "kernels").string(), "", options.flag("resume"));
   const std::unique_ptr<Student> student = make_student(options, teacher);
@@ -219,7 +226,7 @@ int distill(Options& options) {
   stages.push_back({given.empty() ? "attention replaced, kernels untrained" : "attention replaced, kernels from a run",
                     student->task().evaluate({})});
   print_stages(console, stages);
-  if (const int status = train_kernels(options, *student, kernels, console, device, stages)) {
+  if (const int status = train_kernels(*student, kernels, console, device, stages)) {
     console.say(text("the distillation goes on with: distill --out=", folder.path().string(), " --resume"));
     return status;
   }

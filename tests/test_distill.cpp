@@ -1,0 +1,80 @@
+// Distillation as a task: what learns, what stands still, and what is measured.
+#include <doctest/doctest.h>
+
+#include "tests/small_runs.h"
+#include "tests/temporary_folder.h"
+#include "train/distillation_task.h"
+
+using namespace flexformer;
+using namespace flexformer::tests;
+
+namespace {
+
+// A student of a random teacher: the same weights around kernels that start anew.
+struct SmallStudent : SmallLanguageRun {
+  explicit SmallStudent(const std::filesystem::path& out, const Arguments& arguments = {})
+      : SmallLanguageRun(out, small_text(), Arguments{"--train.kernel_lr=1", "--train.lr=0.02"} + arguments),
+        distillation(*task, model->transformer()) {
+    for (const Parameter& p : model->parameters())
+      if (Var var = p.var; !p.kernel) var.set_requires_grad(false);
+    watched = std::make_unique<WatchedTask>(distillation);
+  }
+  DistillationTask distillation;
+};
+
+}  // namespace
+
+TEST_CASE("distillation brings kernels closer to softmax's weights and changes nothing else") {
+  for (const char* kind : {"flexformer_s", "flexformer_n", "hedgehog"}) {
+    CAPTURE(kind);
+    const TemporaryFolder home;
+    SmallStudent student(home.path() / "run", {text("--model.attention=", kind)});
+    const std::uint64_t hash = hash_without_kernels(student.parameters());
+    const std::vector<float> kernel = student.model->transformer().blocks[0].attention.w1.value().to_vector();
+    const double before = student.distillation.evaluate({}).loss;
+    CHECK(student.train() == 0);
+    CHECK(student.summary.at("valid_loss").get<double>() < before - 0.01);
+    CHECK(hash_without_kernels(student.parameters()) == hash);
+    CHECK(student.model->transformer().blocks[0].attention.w1.value().to_vector() != kernel);
+    CHECK(student.summary.at("params").get<Index>() == student.parameters().count());
+  }
+}
+
+TEST_CASE("the distillation loss is the mean over layers and heads, whose table has a row for each layer") {
+  const TemporaryFolder home;
+  SmallStudent student(home.path() / "run");
+  const Evaluation result = student.distillation.evaluate({});
+  const HeadLosses& losses = student.distillation.validation();
+  double sum = 0;
+  for (Index layer = 0; layer < 2; ++layer)
+    for (Index head = 0; head < 2; ++head) sum += losses.at(layer, head);
+  CHECK(result.loss == doctest::Approx(sum / 4).epsilon(1e-9));
+  CHECK(result.summary.at("head_losses")[1][0].get<double>() == losses.at(1, 0));
+  const std::string table = losses.table();
+  CHECK(std::count(table.begin(), table.end(), '\n') == 3);
+  CHECK(table.find(fixed(losses.at(1, 1), 3)) != std::string::npos);
+}
+
+TEST_CASE("while it is watched a model attends by softmax, as its teacher does") {
+  const TemporaryFolder home;
+  SmallStudent student(home.path() / "student");
+  SmallLanguageRun teacher(home.path() / "teacher", small_text(), {"--model.attention=softmax"});
+  const SmallStudent& s = student;
+  NamedTensors rest;
+  for (const Parameter& p : s.parameters())
+    if (!p.kernel) rest.push_back({p.name, p.var.value()});
+  load_tensors(teacher.parameters().tensors(), rest, "student");
+  const double own = teacher.task->evaluate({}).loss;
+  CHECK(student.distillation.evaluate({}).log.at("teacher_loss").get<double>() == own);
+  CHECK(student.task->evaluate({}).loss != own);
+}
+
+TEST_CASE("a distillation cut off and resumed equals an unbroken one bit for bit") {
+  const TemporaryFolder home;
+  SmallStudent whole(home.path() / "whole");
+  CHECK(whole.train() == 0);
+  SmallStudent(home.path() / "cut", {"--train.save_every=5"}).train(13);
+  SmallStudent rest(home.path() / "cut");
+  CHECK(rest.train() == 0);
+  CHECK(rest.checkpoint() == whole.checkpoint());
+}
