@@ -239,7 +239,7 @@ test_cases := $(sort $(wildcard tests/test_*.cpp))
 bench_parts := $(sort $(wildcard tests/bench_*.cpp))
 peers := $(sort $(wildcard tests/peer_*.cpp))
 test_helpers := $(filter-out $(mains) $(test_cases) $(bench_parts) $(peers),$(sort $(wildcard tests/*.cpp))) \
-  tests/fuzz/fuzz_targets.cpp
+  $(wildcard tests/fuzz/fuzz_targets.cpp)
 examples := $(sort $(wildcard docs/example*.cpp))
 
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(1))

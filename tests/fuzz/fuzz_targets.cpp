@@ -116,7 +116,7 @@ void config(std::string_view bytes) {
   if (language)
     language_model_options(options, 256);
   else
-    classifier_options(options, 256, 2);
+    classifier_options(options, *make_tokenizer("byte", "", {.specials = {"<pad>", "<unk>"}}), 2);
 }
 
 void check_labels(const LabelMap& labels) {
