@@ -241,6 +241,10 @@ peers := $(sort $(wildcard tests/peer_*.cpp))
 test_helpers := $(filter-out $(mains) $(test_cases) $(bench_parts) $(peers),$(sort $(wildcard tests/*.cpp))) \
   $(wildcard tests/fuzz/fuzz_targets.cpp)
 examples := $(sort $(wildcard docs/example*.cpp))
+# The engine is what stands below train/, and its tests need nothing from there.
+engine := $(filter-out train/%,$(library)) $(filter tests/op_cases% tests/reference% tests/attention_%,$(test_helpers)) \
+  $(filter $(patsubst %,tests/test_%.cpp,attention attention_ops bad_calls main models nn numerics op_table ops_errors \
+  optim products safetensors simd tape tensor),$(test_cases))
 
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(1))
 programs := $(addprefix $(BUILD)/,$(notdir $(mains:.cpp=)))
@@ -277,6 +281,9 @@ $(BUILD)/golden: $(BUILD)/libtests.a
 $(BUILD)/bench $(peer_programs): $(call objects,$(bench_parts)) $(BUILD)/sources
 $(peer_programs): libs := -ldl
 $(BUILD)/tests: $(call objects,$(test_cases) $(test_helpers)) $(BUILD)/libflexformer.a $(BUILD)/sources
+	$(call say,LD  $@)
+	$(link)
+$(BUILD)/engine_tests: $(call objects,$(engine)) $(BUILD)/sources
 	$(call say,LD  $@)
 	$(link)
 define program_rule
@@ -330,7 +337,7 @@ endif
 
 # Programs replace the shell (exec), so that Ctrl-C reaches them alone and they can save; nothing they write is a target
 # that make would delete.
-.PHONY: all test unit fuzz train-lm train-text generate predict compare golden bench bench-peers gpu-check \
+.PHONY: all test unit engine fuzz train-lm train-text generate predict compare golden bench bench-peers gpu-check \
   help clean format data-listops data-pathfinder $(fetched)
 
 all: $(programs) ## builds all programs into build/release (the default)
@@ -339,7 +346,10 @@ test: $(programs) $(tests) $(example_programs) ## builds and runs all tests; end
 	@BUILD=$(BUILD) SAN=$(SAN) CXX='$(CXX)' exec bash tests/run_all.sh $(ARGS)
 
 unit: $(tests) ## builds and runs the unit tests alone, without the programs and the shell tests
-	@BUILD=$(BUILD) SAN=$(SAN) UNIT=1 exec bash tests/run_all.sh $(ARGS)
+	@BUILD=$(BUILD) SAN=$(SAN) UNIT=tests exec bash tests/run_all.sh $(ARGS)
+
+engine: $(BUILD)/engine_tests ## the same for the tests of tensor, autograd and nn alone
+	@BUILD=$(BUILD) SAN=$(SAN) UNIT=engine_tests exec bash tests/run_all.sh $(ARGS)
 
 # The fuzzer is a flavour of its own, which only clang can build.
 fuzz_compiler := $(if $(findstring clang,$(CXX)),$(CXX),clang++)

@@ -2,13 +2,14 @@
 # Runs everything that `make test` has built and adds it up: the doctest program, the shell tests, the golden files and
 # the examples of the documentation. The last line is "N passed, M failed" (", K skipped" where there are any) and the
 # exit status says the same. A part that crashes, or that ends without having tested anything, counts as a failure.
-#   usage: BUILD=build/release [UNIT=1] bash tests/run_all.sh [options for the doctest program]
-# UNIT=1 runs the doctest program alone.
+#   usage: BUILD=build/release [UNIT=tests] bash tests/run_all.sh [options for the doctest program]
+# UNIT=tests or engine_tests runs that doctest program alone.
 set -u
 BUILD=${BUILD:-build/release}
 # Shell tests may run make themselves, which is no part of the make that runs this.
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
 export BUILD SAN=${SAN:-} CXX=${CXX:-g++}
+tests=$BUILD/${UNIT:-tests}
 # What cannot be allocated is null under the sanitizer as it is without: a test asks for too much on purpose.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
@@ -48,17 +49,17 @@ count_doctest() {
   # shellcheck disable=SC2086
   [ -z "$counts" ] || add $counts
   if [ -z "$counts" ]; then
-    fail "$BUILD/tests ended with status $status before its summary"
+    fail "$tests ended with status $status before its summary"
   elif [ "$status" != 0 ] && [ "$(echo "$counts" | cut -d ' ' -f 2)" = 0 ]; then
-    fail "$BUILD/tests ended with status $status though no test case failed"
+    fail "$tests ended with status $status though no test case failed"
   elif [ "$(echo "$counts" | cut -d ' ' -f 1,2)" = "0 0" ]; then
-    fail "$BUILD/tests ran no test case"
+    fail "$tests ran no test case"
   fi
 }
 
 run_doctest() {
-  heading "$BUILD/tests"
-  logged "$BUILD/tests" "$@"
+  heading "$tests"
+  logged "$tests" "$@"
   count_doctest $? "$log"
 }
 
@@ -66,13 +67,13 @@ run_doctest() {
 # out are not counted as skipped.
 run_doctest_in_halves() {
   local table=$log.table status
-  "$BUILD/tests" -tc='*op table*' </dev/null >"$table" 2>&1 &
-  heading "$BUILD/tests, all but the op table"
-  logged "$BUILD/tests" -tce='*op table*'
+  "$tests" -tc='*op table*' </dev/null >"$table" 2>&1 &
+  heading "$tests, all but the op table"
+  logged "$tests" -tce='*op table*'
   count_doctest $? "$log" half
   wait $!
   status=$?
-  heading "$BUILD/tests, the op table"
+  heading "$tests, the op table"
   cat "$table"
   count_doctest "$status" "$table" half
   rm -f "$table"
@@ -115,8 +116,8 @@ run_example() {
 }
 
 shopt -s nullglob
-if [ ! -x "$BUILD/tests" ]; then
-  fail "there is no $BUILD/tests"
+if [ ! -x "$tests" ]; then
+  fail "there is no $tests"
 elif [ "$SAN" = asan ] && [ $# = 0 ]; then
   run_doctest_in_halves
 else
