@@ -166,7 +166,7 @@ struct Stage {
 void print_stages(Console& console, const std::vector<Stage>& stages) {
   console.say("");
   for (const Stage& stage : stages)
-    console.say(text("  ", stage.name, std::string(36 - std::min<std::size_t>(36, stage.name.size()), ' '), "loss ",
+    console.say(text("  ", stage.name, std::string(40 - std::min<std::size_t>(40, stage.name.size()), ' '), "loss ",
                      fixed(stage.result.loss, 4), "  ", stage.result.words));
 }
 
