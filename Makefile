@@ -39,6 +39,7 @@ settings := CUDA ARCH DEBUG SAN OMP CXX CXXFLAGS CPPFLAGS LDFLAGS LDLIBS V ARGS 
 empty :=
 space := $(empty) $(empty)
 hash := \#
+comma := ,
 
 # A misspelt setting would be ignored without a word: everything given on the command line must be one of ours.
 # $(call nearest,NAME,WORDS): the word with the smallest edit distance, in whatever case.
@@ -95,6 +96,8 @@ endif
 cuda_sources := $(wildcard cuda/*.cu)
 find_nvcc = $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc /opt/cuda/bin/nvcc))
 find_gpu = $(shell PATH="$$PATH:/usr/lib/wsl/lib"; nvidia-smi -L 2>/dev/null | grep '^GPU')
+find_capabilities = $(shell PATH="$$PATH:/usr/lib/wsl/lib"; \
+  nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -x '[0-9]*\.[0-9]' | tr -d . | sort -u)
 cuda_state := off
 ifeq ($(CUDA),0)
   cuda_why := CUDA=0
@@ -117,6 +120,19 @@ $(error CUDA=$(CUDA): $(cuda_why); for the CPU alone: make CUDA=0)
 endif
 endif
 
+# Code for the GPU found; where there is none for two generations, and as PTX, which later ones translate by themselves.
+# g++ links: the runtime goes in statically, cuBLASLt is found where the toolkit has it.
+ifeq ($(cuda_state),on)
+nvcc := $(find_nvcc)
+cuda_lib := $(abspath $(dir $(realpath $(nvcc)))/../lib64)
+capabilities := $(find_capabilities)
+cuda_archs := $(if $(capabilities),$(foreach c,$(capabilities),-gencode arch=compute_$(c)$(comma)code=sm_$(c)),\
+  -gencode arch=compute_80$(comma)code=sm_80 -gencode arch=compute_90$(comma)code=[sm_90$(comma)compute_90])
+cuda_libs := -L'$(cuda_lib)' -Wl,-rpath,'$(cuda_lib)' -lcublasLt -lcudart_static -ldl -lrt -lpthread
+endif
+cuda_flags := $(if $(filter on emu,$(cuda_state)),-DFLEXFORMER_CUDA) \
+  $(if $(filter emu,$(cuda_state)),-DFLEXFORMER_EMULATION $(patsubst %,-DEMU_%=1,$(subst tsan,RACES,$(subst asan,ASAN,$(SAN)))))
+
 # One build folder per flavour: build/release, build/asan, build/cuda, build/emu-asan ...
 flavour := $(patsubst 1,cuda,$(filter 1 emu,$(CUDA))) $(or $(SAN),$(if $(filter 1,$(DEBUG)),debug))
 BUILD := build/$(subst $(space),-,$(or $(strip $(flavour)),release))
@@ -133,7 +149,8 @@ optimise_fuzz := -O1 $(debug_flags:-g=-g1) -fsanitize=fuzzer-no-link,address,und
   -fno-sanitize-recover=all
 optimise_debug := -Og $(debug_flags)
 optimise := $(or $(optimise_$(lastword $(flavour))),-O3)
-base_flags := -std=c++20 $(optimise) -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wall -Wextra -pthread -I.
+base_flags := -std=c++20 $(optimise) -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wall -Wextra -pthread -I. \
+  $(cuda_flags)
 
 # Nothing needs to be probed to clean, to print the help, to fetch data and so on.
 building := $(filter-out clean help format $(fetched) $(if $(filter fuzz,$(SAN)),,fuzz),\
@@ -158,7 +175,8 @@ openmp_source := $(hash)include <omp.h>\nint main() {\nint n = 0;\n$(hash)pragma
   n += omp_get_num_threads();\nreturn n < 1;\n}\n
 
 compiler := $(shell $(CXX) --version 2>&1 | head -n 1)
-asked := $(compiler) | $(CXX) $(base_flags) ARCH=$(ARCH) OMP=$(OMP) $(CPPFLAGS) $(CXXFLAGS) | $(LDFLAGS) $(LDLIBS)
+asked := $(compiler) | $(CXX) $(base_flags) ARCH=$(ARCH) OMP=$(OMP) $(CPPFLAGS) $(CXXFLAGS) | $(LDFLAGS) $(LDLIBS) \
+  | $(cuda_state) $(nvcc) $(cuda_archs)
 
 # $(call differ,a,b): empty when equal.  $(call record,file,text): writes the file only when its text changes.
 differ = $(subst x$(1),,x$(2))$(subst x$(2),,x$(1))
@@ -236,17 +254,27 @@ mains := $(wildcard train/train_lm.cpp train/train_classifier.cpp train/distill.
   tests/bench.cpp tests/golden.cpp)
 library := $(filter-out $(mains),$(sort $(wildcard tensor/*.cpp autograd/*.cpp nn/*.cpp train/*.cpp)))
 test_cases := $(sort $(wildcard tests/test_*.cpp))
+emulation := $(filter-out tests/emu/test_%,$(sort $(wildcard tests/emu/*.cpp)))
 bench_parts := $(sort $(wildcard tests/bench_*.cpp))
 peers := $(sort $(wildcard tests/peer_*.cpp))
-test_helpers := $(filter-out $(mains) $(test_cases) $(bench_parts) $(peers),$(sort $(wildcard tests/*.cpp))) \
+test_helpers := $(filter-out $(mains) tests/test_% $(bench_parts) $(peers),$(sort $(wildcard tests/*.cpp))) \
   $(wildcard tests/fuzz/fuzz_targets.cpp)
 examples := $(sort $(wildcard docs/example*.cpp))
 # The engine is what stands below train/, and its tests need nothing from there.
 engine := $(filter-out train/%,$(library)) $(filter tests/op_cases% tests/reference% tests/attention_%,$(test_helpers)) \
   $(filter $(patsubst %,tests/test_%.cpp,attention attention_ops bad_calls main models nn numerics op_table ops_errors \
   optim products safetensors simd tape tensor),$(test_cases))
+# The emulation runs the kernels of cuda/ on the CPU. Its tests are those of kernels and of itself, and need no more than
+# ops; what does not depend on the device is tested by the other builds.
+ifeq ($(cuda_state),emu)
+library += $(emulation)
+test_cases := tests/test_main.cpp $(sort $(wildcard tests/test_device*.cpp tests/emu/test_*.cpp))
+test_helpers := $(sort $(wildcard tests/op_cases*.cpp tests/reference*.cpp))
+tested := $(filter tensor/% autograd/% tests/emu/%,$(library))
+endif
 
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(1))
+cuda_objects := $(if $(cuda_flags),$(patsubst %.cu,$(BUILD)/obj/%.o,$(cuda_sources)))
 programs := $(addprefix $(BUILD)/,$(notdir $(mains:.cpp=)))
 tests := $(if $(test_cases),$(BUILD)/tests)
 example_programs := $(patsubst %.cpp,$(BUILD)/%,$(examples))
@@ -262,12 +290,26 @@ $(BUILD)/obj/%.o: %.cpp $(BUILD)/flags | $(BUILD)/has_json
 	$(call say,CXX $<)
 	$(run)$(CXX) $(flags) -MMD -MP -c $< -o $@
 
+# The same .cu files for a GPU, or for the emulation.
+$(BUILD)/obj/cuda/%.o: cuda/%.cu $(BUILD)/flags | $(BUILD)/has_json
+	@mkdir -p $(@D)
+ifeq ($(cuda_state),on)
+	$(call say,NVCC $<)
+	$(run)$(nvcc) -ccbin '$(CXX)' -std=c++20 -O3 $(cuda_archs) -lineinfo -I. $(cuda_flags) $(CPPFLAGS) \
+	  -Xcompiler -Wall,-Wextra -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
+else
+	$(call say,CXX $<)
+	$(run)$(CXX) $(flags) -Wno-unknown-pragmas -MMD -MP -x c++ -c $< -o $@
+endif
+# The race detector must not see the emulation's own switching between threads.
+$(call objects,$(emulation)): flags += $(if $(filter tsan,$(SAN)),-fno-sanitize=thread)
+
 ifneq ($(building),)
-$(call record,$(BUILD)/sources,$(library) $(test_helpers) $(test_cases) $(bench_parts))
+$(call record,$(BUILD)/sources,$(library) $(cuda_objects) $(test_helpers) $(test_cases) $(bench_parts))
 endif
 
 # The record of sources rebuilds the archives when a file was added or taken away.
-$(BUILD)/libflexformer.a: $(call objects,$(library)) $(BUILD)/sources
+$(BUILD)/libflexformer.a: $(call objects,$(library)) $(cuda_objects) $(BUILD)/sources
 $(BUILD)/libtests.a: $(call objects,$(test_helpers)) $(BUILD)/sources
 %.a:
 	$(call say,AR  $@)
@@ -276,11 +318,12 @@ $(BUILD)/libtests.a: $(call objects,$(test_helpers)) $(BUILD)/sources
 
 # The archive that uses another comes first.
 link = $(run)$(CXX) $(flags) $(filter %.o,$^) $(filter %tests.a,$^) $(filter %flexformer.a,$^) \
-  $(LDFLAGS) $(LDLIBS) $(libs) -o $@
+  $(LDFLAGS) $(LDLIBS) $(libs) $(cuda_libs) -o $@
 $(BUILD)/golden: $(BUILD)/libtests.a
 $(BUILD)/bench $(peer_programs): $(call objects,$(bench_parts)) $(BUILD)/sources
 $(peer_programs): libs := -ldl
-$(BUILD)/tests: $(call objects,$(test_cases) $(test_helpers)) $(BUILD)/libflexformer.a $(BUILD)/sources
+$(BUILD)/tests: $(call objects,$(test_cases) $(test_helpers) $(tested)) $(if $(tested),$(cuda_objects)) \
+  $(if $(tested),,$(BUILD)/libflexformer.a) $(BUILD)/sources
 	$(call say,LD  $@)
 	$(link)
 $(BUILD)/engine_tests: $(call objects,$(engine)) $(BUILD)/sources
@@ -297,7 +340,7 @@ $(foreach e,$(examples),$(eval $(call program_rule,$(e:.cpp=),$(e))))
 $(eval $(call program_rule,fuzz,tests/fuzz/fuzz_main.cpp tests/fuzz/fuzz_targets.cpp))
 $(BUILD)/fuzz: libs := -fsanitize=fuzzer
 
--include $(all_objects:.o=.d)
+-include $(all_objects:.o=.d) $(cuda_objects:.o=.d)
 
 # ---- Headers from packages -------------------------------------------------------------------------------------------
 
@@ -342,8 +385,8 @@ endif
 
 all: $(programs) ## builds all programs into build/release (the default)
 
-test: $(programs) $(tests) $(example_programs) ## builds and runs all tests; ends with "N passed, M failed"
-	@BUILD=$(BUILD) SAN=$(SAN) CXX='$(CXX)' exec bash tests/run_all.sh $(ARGS)
+test: $(if $(filter-out emu,$(cuda_state)),$(programs) $(example_programs)) $(tests) ## builds and runs all tests; ends with "N passed, M failed"
+	@BUILD=$(BUILD) SAN=$(SAN) UNIT=$(if $(filter emu,$(cuda_state)),tests) CXX='$(CXX)' exec bash tests/run_all.sh $(ARGS)
 
 unit: $(tests) ## builds and runs the unit tests alone, without the programs and the shell tests
 	@BUILD=$(BUILD) SAN=$(SAN) UNIT=tests exec bash tests/run_all.sh $(ARGS)
@@ -391,7 +434,7 @@ bench-peers: $(BUILD)/bench $(peer_programs) ## the same work in PyTorch and Ope
 gpu-check: ## all checks that need a GPU (the recipe exits with 77 where there is none)
 	@PATH="$$PATH:/usr/lib/wsl/lib"; nvidia-smi -L 2>/dev/null | grep -q '^GPU' || { \
 	  echo "gpu-check: no GPU here, nothing was checked"; exit 77; }
-	@echo "gpu-check: cuda/ holds no .cu file, nothing was checked"; exit 77
+	@exec $(MAKE) CUDA=1 unit ARGS='-tc=*device*'
 
 $(fetched): data-%:
 	@MIRROR='$(MIRROR)' exec bash train/fetch_data.sh $*

@@ -11,8 +11,9 @@ Var embedding(const Var& table, const Tensor& ids, std::int32_t padding) {
   check_same_device("embedding", table.device(), ids.device());
   const Index R = ids.numel(), V = table.size(0), C = table.size(1);
   check("embedding", padding >= -1 && padding < V, "padding row ", padding, " is not in a table of ", V, " rows");
+  const Tensor on_host = ids.to(Device::cpu);
   for (Index r = 0; r < R; ++r) {
-    const std::int32_t id = ids.ints()[r];
+    const std::int32_t id = on_host.ints()[r];
     check("embedding", id >= 0 && id < V, "id ", id, " at position ", r, " is outside the table of ", V, " rows");
   }
   Shape shape = ids.shape();
@@ -36,8 +37,9 @@ float row_weight(CheckedOp op, const Tensor& targets, Index V, const CrossEntrop
         " is not in [0, 1]");
   const std::int32_t ignore = options.ignore_index;
   Index count = 0;
+  const Tensor on_host = targets.to(Device::cpu);
   for (Index r = 0; r < targets.numel(); ++r) {
-    const std::int32_t target = targets.ints()[r];
+    const std::int32_t target = on_host.ints()[r];
     if (target == ignore) continue;
     check(op, target >= 0 && target < V, "target ", target, " at position ", r, " is outside the ", V,
           " classes and is not the ignore index ", ignore);

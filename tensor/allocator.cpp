@@ -14,6 +14,8 @@
 #include <mutex>
 #include <vector>
 
+#include "tensor/device_memory.h"
+
 namespace flexformer::memory {
 namespace {
 
@@ -25,9 +27,11 @@ std::size_t size_class(std::size_t bytes) {
 
 class Pool {
  public:
+  explicit Pool(Device device) : device_(device) {}
+
   void* allocate(std::size_t bytes) {
-    const std::size_t size = size_class(bytes);
     std::lock_guard lock(mutex_);
+    const std::size_t size = size_of(bytes);
     void* block = reuse(size);
     if (!block) block = from_system(size);
     if (!block) {
@@ -35,19 +39,21 @@ class Pool {
       block = from_system(size);
     }
     if (!block)
-      fail("out of memory: ", megabytes(size), " more needed, ", megabytes(stats_.live_bytes),
+      fail(device_ == Device::cpu ? "out of memory: " : "out of memory on the GPU: ", megabytes(size), " more needed, ",
+           megabytes(std::size_t(stats_.live_bytes)),
            " in use; lower train.batch, train.block (or data.max_length), model.dim or model.layers");
     stats_.live_bytes += Index(size);
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
-    if (poison_) std::memset(block, 0xFF, size);  // 0xFFFFFFFF is a NaN as a float and -1 as an int
+    if (poison_) poison(block, size);
     return block;
   }
 
   void release(void* block, std::size_t bytes) {
-    const std::size_t size = size_class(bytes);
     std::lock_guard lock(mutex_);
+    const std::size_t size = size_of(bytes);
     free_[size].push_back(block);
     stats_.live_bytes -= Index(size);
+    if (!caching_) trim_locked();
   }
 
   void trim() {
@@ -70,7 +76,18 @@ class Pool {
     poison_ = on;
   }
 
+  void set_caching(bool on) {
+    std::lock_guard lock(mutex_);
+    check("memory", stats_.live_bytes == 0, stats_.live_bytes, " bytes are in use");
+    trim_locked();
+    caching_ = on;
+  }
+
  private:
+  std::size_t size_of(std::size_t bytes) const {
+    return caching_ ? size_class(bytes) : std::max<std::size_t>(1, bytes);
+  }
+
   static std::string megabytes(std::size_t bytes) { return text((bytes + 999999) / 1000000, " MB"); }
 
   void* reuse(std::size_t size) {
@@ -81,24 +98,38 @@ class Pool {
     return block;
   }
 
+  void* from_system(std::size_t size) {
+    void* block = device_ == Device::cpu ? from_host(size) : device::allocate(size);
+    if (!block) return nullptr;
+    stats_.reserved_bytes += Index(size);
+    ++stats_.system_calls;
+    return block;
+  }
+
   // Large blocks ask for huge pages: a system that has them then hands memory out 512 small pages at a time, which is
   // several times faster, and addresses are translated with fewer misses. The part behind the last whole one is small.
-  void* from_system(std::size_t size) {
+  static void* from_host(std::size_t size) {
     constexpr std::size_t huge_page = std::size_t(2) << 20;
     void* block = nullptr;
     if (posix_memalign(&block, size >= huge_page ? huge_page : 64, size) != 0) return nullptr;
 #if defined(MADV_HUGEPAGE)
     if (size >= huge_page) madvise(block, size / huge_page * huge_page, MADV_HUGEPAGE);
 #endif
-    stats_.reserved_bytes += Index(size);
-    ++stats_.system_calls;
     return block;
+  }
+
+  // 0xFFFFFFFF is a NaN as a float and -1 as an int.
+  void poison(void* block, std::size_t size) const {
+    if (device_ == Device::cpu)
+      std::memset(block, 0xFF, size);
+    else
+      device::fill(block, 0xFF, size);
   }
 
   void trim_locked() {
     for (auto& [size, blocks] : free_) {
       stats_.reserved_bytes -= Index(size * blocks.size());
-      for (void* block : blocks) std::free(block);
+      for (void* block : blocks) device_ == Device::cpu ? std::free(block) : device::release(block);
       blocks.clear();
     }
   }
@@ -106,22 +137,28 @@ class Pool {
   std::mutex mutex_;
   std::map<std::size_t, std::vector<void*>> free_;
   Stats stats_;
-  bool poison_ = false;
+  Device device_;
+  bool poison_ = false, caching_ = true;
 };
 
 Pool& pool(Device device) {
-  check("memory", device == Device::cpu, "this build has no CUDA; rebuild with 'make CUDA=1'");
-  static Pool* cpu = new Pool;
-  return *cpu;
+  static Pool *cpu = new Pool(Device::cpu), *cuda = new Pool(Device::cuda);
+  return device == Device::cpu ? *cpu : *cuda;
 }
 
 }  // namespace
 
-void* allocate(Device device, std::size_t bytes) { return pool(device).allocate(bytes); }
+void* allocate(Device device, std::size_t bytes) {
+  check("memory", device == Device::cpu || device::trouble().empty(), device::trouble());
+  return pool(device).allocate(bytes);
+}
 void release(Device device, void* block, std::size_t bytes) noexcept { pool(device).release(block, bytes); }
 Stats stats(Device device) { return pool(device).stats(); }
 void reset_peak(Device device) { pool(device).reset_peak(); }
 void trim(Device device) { pool(device).trim(); }
-void set_poison(bool on) { pool(Device::cpu).set_poison(on); }
+void set_poison(bool on) {
+  for (Device device : {Device::cpu, Device::cuda}) pool(device).set_poison(on);
+}
+void set_caching(Device device, bool on) { pool(device).set_caching(on); }
 
 }  // namespace flexformer::memory

@@ -1,5 +1,5 @@
-// Caching allocator: freed blocks are kept by size and handed out again, so that a training step takes nothing from the
-// system after the first one. Every byte in use is counted.
+// Caching allocator, one pool per device: freed blocks are kept by size and handed out again, so that a training step
+// takes nothing from the system after the first one. Every byte in use is counted.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,8 @@ struct Stats {
 };
 
 // At least `bytes` bytes, aligned to 64. The contents are arbitrary (see set_poison).
-// Throws Error, saying what was needed, what is in use and how to need less, when the system has no more.
+// Throws Error, saying what was needed, what is in use and how to need less, when the system has no more; and saying
+// why, when there is no such device.
 void* allocate(Device device, std::size_t bytes);
 void release(Device device, void* block, std::size_t bytes) noexcept;
 
@@ -30,6 +31,9 @@ void trim(Device device);  // returns all cached blocks to the system
 
 // Tests switch this on: every block is handed out full of NaN, so that a kernel which leaves a gap is seen.
 void set_poison(bool on);
+// Tests switch this off: blocks are then exactly as large as asked for and go back to the system at once, so that
+// whatever watches over memory sees every step outside a tensor. Only while nothing is handed out.
+void set_caching(Device device, bool on);
 
 }  // namespace memory
 }  // namespace flexformer

@@ -8,23 +8,6 @@ namespace {
 
 constexpr Index kTile = 32;
 
-// The box as a Broadcast (a: strides of y, b: strides of x) with the target's axes in falling order of stride, so that
-// the last axis is the one along which y is written.
-Broadcast ordered_box(const StridedCopy& k) {
-  int order[4] = {0, 1, 2, 3};
-  std::stable_sort(order, order + 4, [&](int i, int j) {
-    if (k.size[i] == 1 || k.size[j] == 1) return k.size[i] == 1 && k.size[j] != 1;
-    return k.y_stride[i] > k.y_stride[j];
-  });
-  Broadcast s;
-  for (int i = 0; i < 4; ++i) {
-    s.size[i] = k.size[order[i]];
-    s.a[i] = k.y_stride[order[i]];
-    s.b[i] = k.x_stride[order[i]];
-  }
-  return merge_axes(s);
-}
-
 void copy_rows(GradOut y, const float* x, const Broadcast& s) {
   parallel_rows(s, 1, [y, x](Index, Index to, Index from, Index n) {
     for_lanes(n, [&](Index i, Index m) { put(y, to + i, load_up_to(x + from + i, m), m); });

@@ -4,7 +4,7 @@
 #include <cassert>
 #include <type_traits>
 
-#include "tensor/kernels.h"
+#include "tensor/broadcast.h"
 #include "tensor/parallel.h"
 
 namespace flexformer::cpu {
@@ -73,27 +73,6 @@ template <class Body> void parallel_lanes(Index n, Index cost, const Body& body)
     for_lanes(end - begin, [&](Index i, Index m) { local(begin + i, m); });
   });
 }
-
-// The same box with axes of size 1 dropped and neighbours merged where both sides allow it: the fewest axes, the
-// longest rows. Kept axes end at the last; ones fill the front.
-inline Broadcast merge_axes(const Broadcast& s) {
-  Broadcast out{{1, 1, 1, 1}, {}, {}};
-  int top = 4;  // the last axis taken
-  for (int i = 3; i >= 0; --i) {
-    if (s.size[i] == 1) continue;
-    if (top < 4 && s.a[i] == out.a[top] * out.size[top] && s.b[i] == out.b[top] * out.size[top]) {
-      out.size[top] *= s.size[i];
-      continue;
-    }
-    --top;
-    out.size[top] = s.size[i];
-    out.a[top] = s.a[i];
-    out.b[top] = s.b[i];
-  }
-  return out;
-}
-
-inline Index numel(const Broadcast& s) { return s.size[0] * s.size[1] * s.size[2] * s.size[3]; }
 
 // Walks the rows (all axes but the last) of a box and keeps both offsets.
 class RowWalk {

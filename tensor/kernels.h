@@ -19,7 +19,7 @@ namespace flexformer {
 struct GradOut {
   float* p = nullptr;
   bool add = false;
-  explicit operator bool() const { return p != nullptr; }
+  HD explicit operator bool() const { return p != nullptr; }
 };
 
 // ---- elementwise -------------------------------------------------------------------------------------------------
@@ -414,7 +414,7 @@ struct SgdStep {
 };
 // sum of squares in double: 1e20 squared is no float
 struct SquaredNorm {
-  double* sum;     // one number
+  double* sum;     // one number, in the host's memory on every device
   const float* x;  // [n]
   Index n;
 };
@@ -436,6 +436,11 @@ struct SquaredNorm {
 namespace cpu {
 FLEXFORMER_KERNELS(FLEXFORMER_DECLARE_RUN)
 }
+#if defined(FLEXFORMER_CUDA)
+namespace cuda {
+FLEXFORMER_KERNELS(FLEXFORMER_DECLARE_RUN)
+}
+#endif
 #undef FLEXFORMER_DECLARE_RUN
 
 // How often each kernel has run, so that a test can tell which have never been tried.
@@ -444,11 +449,19 @@ enum class KernelId { FLEXFORMER_KERNELS(FLEXFORMER_COUNT) count };
 #undef FLEXFORMER_COUNT
 inline Index kernel_launches[int(KernelId::count)] = {};
 
-#define FLEXFORMER_LAUNCH(Kernel)                                                                \
-  inline void launch(Device device, const Kernel& kernel) {                                      \
-    ++kernel_launches[int(KernelId::k##Kernel)];                                                 \
-    check(#Kernel, device == Device::cpu, "this build has no CUDA; rebuild with 'make CUDA=1'"); \
-    cpu::run(kernel);                                                                            \
+template <class Kernel> void run_on_device([[maybe_unused]] const char* name, const Kernel& kernel) {
+#if defined(FLEXFORMER_CUDA)
+  cuda::run(kernel);
+#else
+  static_cast<void>(kernel);
+  check(name, false, "this build has no CUDA; rebuild with 'make CUDA=1'");
+#endif
+}
+#define FLEXFORMER_LAUNCH(Kernel)                           \
+  inline void launch(Device device, const Kernel& kernel) { \
+    ++kernel_launches[int(KernelId::k##Kernel)];            \
+    if (device == Device::cpu) return cpu::run(kernel);     \
+    run_on_device(#Kernel, kernel);                         \
   }
 FLEXFORMER_KERNELS(FLEXFORMER_LAUNCH)
 #undef FLEXFORMER_LAUNCH

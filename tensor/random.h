@@ -40,7 +40,7 @@ HD inline float to_uniform(std::uint32_t bits) { return float(bits >> 8) * 0x1p-
 HD inline float uniform_at(RandomKey key, std::uint64_t i) { return to_uniform(Philox::at(key, i / 4).v[i % 4]); }
 
 // Standard normal by Box and Muller: numbers 2m and 2m+1 share a radius.
-inline float normal_at(RandomKey key, std::uint64_t i) {
+HD inline float normal_at(RandomKey key, std::uint64_t i) {
   const Philox x = Philox::at(key, i / 4);
   const int pair = int(i % 4) / 2 * 2;
   const double radius = std::sqrt(-2.0 * std::log((double(x.v[pair]) + 0.5) * 0x1p-32));

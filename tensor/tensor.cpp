@@ -3,7 +3,24 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tensor/device_memory.h"
+
 namespace flexformer {
+namespace {
+
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes) {
+  if (bytes == 0) return;
+  if (to_device == Device::cpu && from_device == Device::cpu)
+    std::memcpy(to, from, bytes);
+  else if (to_device == Device::cpu)
+    device::copy_to_host(to, from, bytes);
+  else if (from_device == Device::cpu)
+    device::copy_to_device(to, from, bytes);
+  else
+    device::copy_within(to, from, bytes);
+}
+
+}  // namespace
 
 Index size_of(DType dtype) { return dtype == DType::bf16 ? 2 : 4; }
 
@@ -34,31 +51,35 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
   Tensor out = empty(shape, dtype, device);
-  std::memset(out.block_.get(), 0, std::size_t(shape.numel() * size_of(dtype)));
+  const auto bytes = std::size_t(shape.numel() * size_of(dtype));
+  if (device == Device::cpu)
+    std::memset(out.block_.get(), 0, bytes);
+  else if (bytes > 0)
+    device::fill(out.block_.get(), 0, bytes);
   return out;
 }
 
 Tensor Tensor::full(const Shape& shape, float value, Device device) {
-  Tensor out = empty(shape, DType::f32, device);
-  std::fill_n(out.data(), out.numel(), value);
-  return out;
-}
-
-Tensor Tensor::from(const Shape& shape, std::span<const float> values) {
-  check("tensor", Index(values.size()) == shape.numel(), "shape ", shape, " does not hold ", values.size(), " values");
   Tensor out = empty(shape);
-  std::copy(values.begin(), values.end(), out.data());
+  std::fill_n(out.data(), out.numel(), value);
+  return out.to(device);
+}
+
+Tensor Tensor::from(const Shape& shape, std::span<const float> values, Device device) {
+  check("tensor", Index(values.size()) == shape.numel(), "shape ", shape, " does not hold ", values.size(), " values");
+  Tensor out = empty(shape, DType::f32, device);
+  copy_bytes(out.data(), device, values.data(), Device::cpu, values.size_bytes());
   return out;
 }
 
-Tensor Tensor::from(const Shape& shape, std::initializer_list<float> values) {
-  return from(shape, std::span<const float>(values.begin(), values.size()));
+Tensor Tensor::from(const Shape& shape, std::initializer_list<float> values, Device device) {
+  return from(shape, std::span<const float>(values.begin(), values.size()), device);
 }
 
-Tensor Tensor::from_ints(const Shape& shape, std::span<const std::int32_t> values) {
+Tensor Tensor::from_ints(const Shape& shape, std::span<const std::int32_t> values, Device device) {
   check("tensor", Index(values.size()) == shape.numel(), "shape ", shape, " does not hold ", values.size(), " values");
-  Tensor out = empty(shape, DType::i32);
-  std::copy(values.begin(), values.end(), out.ints());
+  Tensor out = empty(shape, DType::i32, device);
+  copy_bytes(out.ints(), device, values.data(), Device::cpu, values.size_bytes());
   return out;
 }
 
@@ -86,17 +107,30 @@ Tensor Tensor::clone() const {
   return out;
 }
 
+Tensor Tensor::to(Device device) const {
+  if (!defined() || device == device_) return *this;
+  Tensor out = empty(shape_, dtype_, device);
+  out.copy_from(*this);
+  return out;
+}
+
 void Tensor::copy_from(const Tensor& source) {
   check("copy", source.shape_ == shape_ && source.dtype_ == dtype_, "target ", shape_, " ", name_of(dtype_),
         ", source ", source.shape_, " ", name_of(source.dtype_));
-  std::memcpy(block_.get(), source.block_.get(), std::size_t(numel() * size_of(dtype_)));
+  copy_bytes(block_.get(), device_, source.block_.get(), source.device_, std::size_t(numel() * size_of(dtype_)));
 }
 
 float Tensor::item() const {
   check("item", numel() == 1, "shape ", shape_, " has ", numel(), " elements, not one");
-  return data()[0];
+  float value;
+  copy_bytes(&value, Device::cpu, data(), device_, sizeof value);
+  return value;
 }
 
-std::vector<float> Tensor::to_vector() const { return {data(), data() + numel()}; }
+std::vector<float> Tensor::to_vector() const {
+  std::vector<float> values(static_cast<std::size_t>(numel()));
+  copy_bytes(values.data(), Device::cpu, data(), device_, values.size() * sizeof(float));
+  return values;
+}
 
 }  // namespace flexformer

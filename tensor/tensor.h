@@ -1,5 +1,7 @@
 // Tensor: a shape, an element type and a shared block of memory, always contiguous in row-major order. Copying a Tensor
-// copies the handle, not the elements; there are no strided views, so a kernel sees plain pointers and sizes.
+// copies the handle, not the elements; there are no strided views, so a kernel sees plain pointers and sizes. On a GPU
+// the pointers are for kernels alone: what the host wants to read or write it copies with to(), to_vector(),
+// copy_from().
 #pragma once
 #include <initializer_list>
 #include <memory>
@@ -26,9 +28,9 @@ class Tensor {
   static Tensor zeros(const Shape& shape, DType dtype = DType::f32, Device device = Device::cpu);
   static Tensor full(const Shape& shape, float value, Device device = Device::cpu);
   // Copies `values`; their number must match the shape.
-  static Tensor from(const Shape& shape, std::span<const float> values);
-  static Tensor from(const Shape& shape, std::initializer_list<float> values);
-  static Tensor from_ints(const Shape& shape, std::span<const std::int32_t> values);
+  static Tensor from(const Shape& shape, std::span<const float> values, Device device = Device::cpu);
+  static Tensor from(const Shape& shape, std::initializer_list<float> values, Device device = Device::cpu);
+  static Tensor from_ints(const Shape& shape, std::span<const std::int32_t> values, Device device = Device::cpu);
 
   bool defined() const { return block_ != nullptr; }
   const Shape& shape() const { return shape_; }
@@ -38,7 +40,7 @@ class Tensor {
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
 
-  // The elements. Throws Error if the element type is another one.
+  // The elements; a kernel's argument only where device() is not the CPU. Throws Error if the element type is another.
   float* data();
   const float* data() const;
   std::int32_t* ints();
@@ -47,10 +49,11 @@ class Tensor {
   // The same elements under another shape with equally many elements.
   Tensor reshape(const Shape& shape) const;
   Tensor clone() const;
-  void copy_from(const Tensor& source);  // same shape and type
+  Tensor to(Device device) const;        // itself where it is there already, else a copy
+  void copy_from(const Tensor& source);  // same shape and type, from any device
 
-  float item() const;  // the only element
-  std::vector<float> to_vector() const;
+  float item() const;                    // the only element
+  std::vector<float> to_vector() const;  // a copy on the host
   bool shares_memory_with(const Tensor& other) const { return block_ && block_ == other.block_; }
 
  private:

@@ -51,14 +51,14 @@ Arrays arrays(const OpCase& row) {
   return all;
 }
 
-Vars variables(const OpCase& row) {
+Vars variables(const OpCase& row, Device device) {
   Vars all;
   for (int i = 0; i < int(row.inputs.size()); ++i) {
     const Input& input = row.inputs[std::size_t(i)];
     if (input.same_as >= 0)
       all.push_back(all[std::size_t(input.same_as)]);
     else
-      all.emplace_back(Tensor::from(input.shape, draw(row, i)), !input.frozen);
+      all.emplace_back(Tensor::from(input.shape, draw(row, i), device), !input.frozen);
   }
   return all;
 }

@@ -50,7 +50,7 @@ using OpCases = std::vector<OpCase>;
 // A kernel that no op launches: optimiser steps, random fills, decoding steps.
 struct KernelCase {
   std::string name;
-  std::function<std::vector<float>()> run;
+  std::function<std::vector<float>(Device)> run;
   std::function<Numbers()> reference;
   double tolerance = 2e-6;
 };
@@ -79,7 +79,12 @@ const BadCases& bad_cases();                  // op_cases_bad.cpp
 // The values of one input of a row, its values as an array, and one engine variable per input.
 std::vector<float> draw(const OpCase& row, int input);
 Arrays arrays(const OpCase& row);
-Vars variables(const OpCase& row);
+Vars variables(const OpCase& row, Device device = Device::cpu);
+
+// A mask, where x lies.
+inline AttentionMask beside(const Var& x, const AttentionMask& mask) {
+  return {mask.causal, mask.key_mask.to(x.device())};
+}
 
 // n numbers of a fixed sequence: standard normal, and 1 with the given probability (else 0).
 std::vector<float> normal_numbers(Index n, std::uint64_t stream);

@@ -35,15 +35,16 @@ std::pair<AttentionMask, naive::Mask> mask_of(const Mode& mode, Index B, Index N
 void add_softmax(OpCases& cases, const Size& s, const Mode& mode, float deviation = 1, float scale = 0) {
   const auto [mask, reference] = mask_of(mode, s.B, s.Nk);
   const double factor = scale != 0 ? double(scale) : 1 / std::sqrt(double(s.d));
-  cases.push_back({text("softmax_attention ", mode.name, " ", s, " x", deviation, scale != 0 ? " scaled" : ""),
-                   {normal({s.B, s.H, s.Nq, s.d}, deviation), normal({s.B, s.H, s.Nk, s.d}, deviation),
-                    normal({s.B, s.H, s.Nk, s.dv})},
-                   [mask = mask, scale](const Vars& x) { return softmax_attention(x[0], x[1], x[2], mask, scale); },
-                   [reference = reference, factor](const Arrays& x) {
-                     return naive::softmax_attention(x[0], x[1], x[2], reference, factor);
-                   },
-                   1e-5,
-                   deviation > 1 ? 3e-4 : 5e-5});  // scores of 100 are known to 1e-5, and so are their exponentials
+  cases.push_back(
+      {text("softmax_attention ", mode.name, " ", s, " x", deviation, scale != 0 ? " scaled" : ""),
+       {normal({s.B, s.H, s.Nq, s.d}, deviation), normal({s.B, s.H, s.Nk, s.d}, deviation),
+        normal({s.B, s.H, s.Nk, s.dv})},
+       [mask = mask, scale](const Vars& x) { return softmax_attention(x[0], x[1], x[2], beside(x[0], mask), scale); },
+       [reference = reference, factor](const Arrays& x) {
+         return naive::softmax_attention(x[0], x[1], x[2], reference, factor);
+       },
+       1e-5,
+       deviation > 1 ? 3e-4 : 5e-5});  // scores of 100 are known to 1e-5, and so are their exponentials
 }
 
 // A row of linear attention. The inputs are chosen so that denominators stay well away from 0, or from the floor.
@@ -120,7 +121,7 @@ void add_linear(OpCases& cases, const LinearRow& row, const Size& s, Index n, co
   for (const Input& input : map_inputs(row, s.H, n, s.d)) inputs.push_back(input);
   cases.push_back({text("linear_attention ", row.name, " ", mode.name, " ", s, " n", n), inputs,
                    [=, mask = mask](const Vars& x) {
-                     return linear_attention(x[0], x[1], x[2], map_vars(row, x, 3), mask, row.floor);
+                     return linear_attention(x[0], x[1], x[2], map_vars(row, x, 3), beside(x[0], mask), row.floor);
                    },
                    [=, reference = reference](const Arrays& x) {
                      return naive::linear_attention(x[0], x[1], x[2], map_arrays(row, x, 3), reference,
@@ -134,7 +135,7 @@ void add_packed(OpCases& cases, const Size& s, const Mode& mode) {
   const Index H = s.H, C = s.H * s.d;
   cases.push_back({text("softmax_self_attention ", mode.name, " ", s),
                    {normal({s.B, s.Nq, 3 * C})},
-                   [mask = mask, H](const Vars& x) { return softmax_self_attention(x[0], H, mask); },
+                   [mask = mask, H](const Vars& x) { return softmax_self_attention(x[0], H, beside(x[0], mask)); },
                    [=, reference = reference, d = s.d](const Arrays& x) {
                      return naive::merge_heads(
                          naive::softmax_attention(naive::head_part(x[0], H, 0), naive::head_part(x[0], H, 1),
@@ -147,7 +148,7 @@ void add_packed(OpCases& cases, const Size& s, const Mode& mode) {
     for (const Input& input : map_inputs(row, H, 5, s.d)) inputs.push_back(input);
     cases.push_back({text("linear_self_attention ", row.name, " ", mode.name, " ", s), inputs,
                      [=, mask = mask](const Vars& x) {
-                       return linear_self_attention(x[0], H, map_vars(row, x, 1), mask, row.floor);
+                       return linear_self_attention(x[0], H, map_vars(row, x, 1), beside(x[0], mask), row.floor);
                      },
                      [=, reference = reference](const Arrays& x) {
                        return naive::merge_heads(naive::linear_attention(
@@ -203,18 +204,20 @@ void add_blind_rows(OpCases& cases) {
     const naive::Mask reference{causal, keys};
     cases.push_back(
         {text("softmax_attention blind rows ", causal ? "causal" : "full"), qkv,
-         [=](const Vars& x) { return softmax_attention(x[0], x[1], x[2], mask); },
+         [=](const Vars& x) { return softmax_attention(x[0], x[1], x[2], beside(x[0], mask)); },
          [=](const Arrays& x) { return naive::softmax_attention(x[0], x[1], x[2], reference, 1 / std::sqrt(5.0)); }});
     for (const LinearRow& row : {elu1_row, trig_s_row, trig_n_floor_row, performer_row, polaformer_row}) {
       std::vector<Input> inputs = qkv;
       for (const Input& input : map_inputs(row, 2, 4, 5)) inputs.push_back(input);
-      cases.push_back(
-          {text("linear_attention blind rows ", row.name, causal ? " causal" : " full"), inputs,
-           [=](const Vars& x) { return linear_attention(x[0], x[1], x[2], map_vars(row, x, 3), mask, row.floor); },
-           [=](const Arrays& x) {
-             return naive::linear_attention(x[0], x[1], x[2], map_arrays(row, x, 3), reference, double(row.floor));
-           },
-           2e-5, 1e-4});
+      cases.push_back({text("linear_attention blind rows ", row.name, causal ? " causal" : " full"), inputs,
+                       [=](const Vars& x) {
+                         return linear_attention(x[0], x[1], x[2], map_vars(row, x, 3), beside(x[0], mask), row.floor);
+                       },
+                       [=](const Arrays& x) {
+                         return naive::linear_attention(x[0], x[1], x[2], map_arrays(row, x, 3), reference,
+                                                        double(row.floor));
+                       },
+                       2e-5, 1e-4});
     }
   }
 }

@@ -125,7 +125,7 @@ void add_masks(OpCases& cases) {
     const Tensor condition = Tensor::from_ints(shape, flips);
     cases.push_back({text("where ", shape),
                      {normal(shape), normal(shape)},
-                     [condition](const Vars& x) { return where(condition, x[0], x[1]); },
+                     [condition](const Vars& x) { return where(condition.to(x[0].device()), x[0], x[1]); },
                      [flips](const Arrays& x) {
                        Array y = x[1];
                        for (Index i = 0; i < y.numel(); ++i)
@@ -135,7 +135,7 @@ void add_masks(OpCases& cases) {
     for (float value : {-2.0f, -HUGE_VALF})
       cases.push_back({text("masked_fill ", value, " ", shape),
                        {normal(shape)},
-                       [=](const Vars& x) { return masked_fill(x[0], condition, value); },
+                       [=](const Vars& x) { return masked_fill(x[0], condition.to(x[0].device()), value); },
                        [=](const Arrays& x) {
                          Array y = x[0];
                          for (Index i = 0; i < y.numel(); ++i)

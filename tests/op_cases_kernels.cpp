@@ -14,31 +14,30 @@ Floats joined(std::initializer_list<Tensor> tensors) {
     for (float value : tensor.to_vector()) all.push_back(value);
   return all;
 }
-Tensor tensor_of(const Shape& shape, const Floats& values) { return Tensor::from(shape, values); }
 
 // p, m and v after three steps with l2 and decoupled decay.
 KernelCase adam_case(Index n, float l2, float decay) {
   const Floats start = normal_numbers(n, 20), gradient = normal_numbers(n, 21);
   const float lr = 0.01f, beta1 = 0.9f, beta2 = 0.98f, eps = 1e-6f, clip = 0.5f;
   return {text("AdamStep ", n, " l2 ", l2, " decay ", decay),
-          [=] {
-            Tensor p = tensor_of({n}, start), g = tensor_of({n}, gradient), m = Tensor::zeros({n}),
-                   v = Tensor::zeros({n});
+          [=](Device device) {
+            Tensor p = Tensor::from({n}, start, device), g = Tensor::from({n}, gradient, device),
+                   m = Tensor::zeros({n}, DType::f32, device), v = Tensor::zeros({n}, DType::f32, device);
             for (int t = 1; t <= 3; ++t)
-              launch(Device::cpu, AdamStep{.p = p.data(),
-                                           .m = m.data(),
-                                           .v = v.data(),
-                                           .g = g.data(),
-                                           .n = n,
-                                           .scale = clip,
-                                           .lr = lr,
-                                           .beta1 = beta1,
-                                           .beta2 = beta2,
-                                           .eps = eps,
-                                           .l2 = l2,
-                                           .decay = decay,
-                                           .correction1 = 1 - std::pow(beta1, float(t)),
-                                           .correction2 = 1 - std::pow(beta2, float(t))});
+              launch(device, AdamStep{.p = p.data(),
+                                      .m = m.data(),
+                                      .v = v.data(),
+                                      .g = g.data(),
+                                      .n = n,
+                                      .scale = clip,
+                                      .lr = lr,
+                                      .beta1 = beta1,
+                                      .beta2 = beta2,
+                                      .eps = eps,
+                                      .l2 = l2,
+                                      .decay = decay,
+                                      .correction1 = 1 - std::pow(beta1, float(t)),
+                                      .correction2 = 1 - std::pow(beta2, float(t))});
             return joined({p, m, v});
           },
           [=] {
@@ -63,18 +62,19 @@ KernelCase sgd_case(Index n, float momentum, bool nesterov, float l2) {
   const Floats start = normal_numbers(n, 22), gradient = normal_numbers(n, 23);
   const float lr = 0.05f, clip = 0.5f;
   return {text("SgdStep ", n, " momentum ", momentum, nesterov ? " nesterov" : "", " l2 ", l2),
-          [=] {
-            Tensor p = tensor_of({n}, start), g = tensor_of({n}, gradient), m = Tensor::zeros({n});
+          [=](Device device) {
+            Tensor p = Tensor::from({n}, start, device), g = Tensor::from({n}, gradient, device),
+                   m = Tensor::zeros({n}, DType::f32, device);
             for (int t = 0; t < 3; ++t)
-              launch(Device::cpu, SgdStep{.p = p.data(),
-                                          .m = momentum != 0 ? m.data() : nullptr,
-                                          .g = g.data(),
-                                          .n = n,
-                                          .scale = clip,
-                                          .lr = lr,
-                                          .momentum = momentum,
-                                          .l2 = l2,
-                                          .nesterov = nesterov});
+              launch(device, SgdStep{.p = p.data(),
+                                     .m = momentum != 0 ? m.data() : nullptr,
+                                     .g = g.data(),
+                                     .n = n,
+                                     .scale = clip,
+                                     .lr = lr,
+                                     .momentum = momentum,
+                                     .l2 = l2,
+                                     .nesterov = nesterov});
             return joined({p});
           },
           [=] {
@@ -93,10 +93,10 @@ KernelCase squared_norm_case(Index n, float size) {
   Floats x = normal_numbers(n, 24);
   for (float& value : x) value *= size;
   return {text("SquaredNorm ", n, " x", size),
-          [=] {
-            const Tensor values = tensor_of({n}, x);
+          [=](Device device) {
+            const Tensor values = Tensor::from({n}, x, device);
             double sum = -1;
-            launch(Device::cpu, SquaredNorm{.sum = &sum, .x = values.data(), .n = n});
+            launch(device, SquaredNorm{.sum = &sum, .x = values.data(), .n = n});
             return Floats{float(std::sqrt(sum))};  // the square itself may be no float
           },
           [=] {
@@ -110,12 +110,12 @@ KernelCase squared_norm_case(Index n, float size) {
 KernelCase fill_case(Index n, bool gaussian) {
   const RandomKey key{42, 1};
   return {text(gaussian ? "FillNormal " : "FillUniform ", n),
-          [=] {
-            Tensor y = Tensor::empty({n});
+          [=](Device device) {
+            Tensor y = Tensor::empty({n}, DType::f32, device);
             if (gaussian)
-              launch(Device::cpu, FillNormal{.y = y.data(), .n = n, .scale = 0.5f, .key = key});
+              launch(device, FillNormal{.y = y.data(), .n = n, .scale = 0.5f, .key = key});
             else
-              launch(Device::cpu, FillUniform{.y = y.data(), .n = n, .low = -2, .high = 3, .key = key});
+              launch(device, FillUniform{.y = y.data(), .n = n, .low = -2, .high = 3, .key = key});
             return y.to_vector();
           },
           [=] {
@@ -137,21 +137,22 @@ KernelCase softmax_step_case(const StepSize& s) {
   const Floats keys = normal_numbers(rows * capacity * s.d, 31), values = normal_numbers(rows * capacity * s.dv, 32);
   const float scale = 0.6f;
   return {text("SoftmaxAttentionStep ", s.N, " d", s.d),
-          [=] {
-            const Tensor query = tensor_of({rows, s.d}, q), k = tensor_of({rows, capacity, s.d}, keys),
-                         v = tensor_of({rows, capacity, s.dv}, values);
-            Tensor out = Tensor::empty({rows, s.dv});
-            launch(Device::cpu, SoftmaxAttentionStep{.out = out.data(),
-                                                     .q = query.data(),
-                                                     .keys = k.data(),
-                                                     .values = v.data(),
-                                                     .B = s.B,
-                                                     .H = s.H,
-                                                     .d = s.d,
-                                                     .dv = s.dv,
-                                                     .length = s.N,
-                                                     .capacity = capacity,
-                                                     .scale = scale});
+          [=](Device device) {
+            const Tensor query = Tensor::from({rows, s.d}, q, device),
+                         k = Tensor::from({rows, capacity, s.d}, keys, device),
+                         v = Tensor::from({rows, capacity, s.dv}, values, device);
+            Tensor out = Tensor::empty({rows, s.dv}, DType::f32, device);
+            launch(device, SoftmaxAttentionStep{.out = out.data(),
+                                                .q = query.data(),
+                                                .keys = k.data(),
+                                                .values = v.data(),
+                                                .B = s.B,
+                                                .H = s.H,
+                                                .d = s.d,
+                                                .dv = s.dv,
+                                                .length = s.N,
+                                                .capacity = capacity,
+                                                .scale = scale});
             return out.to_vector();
           },
           [=] {
@@ -177,32 +178,36 @@ KernelCase linear_step_case(const StepSize& s, FeatureKind kind, bool weighted, 
   const Floats v = normal_numbers(s.N * rows * s.dv, 35), w1 = normal_numbers(s.H * n * s.d, 36),
                w2 = normal_numbers(s.H * n * s.d, 37), tau(std::size_t(s.H), -1.0f);
   return {text("LinearAttentionStep ", int(kind), weighted ? " tau" : "", " ", s.N, " floor ", floor),
-          [=] {
-            const Tensor queries = tensor_of({s.N, rows, s.d}, q), keys = tensor_of({s.N, rows, s.d}, k),
-                         values = tensor_of({s.N, rows, s.dv}, v), frequencies1 = tensor_of({s.H, n, s.d}, w1),
-                         frequencies2 = tensor_of({s.H, n, s.d}, w2), taus = tensor_of({s.H}, tau);
-            Tensor out = Tensor::empty({s.N, rows, s.dv}), state = Tensor::zeros({rows, M, s.dv + 1});
-            Tensor sum = Tensor::zeros({rows}), most = Tensor::full({rows}, -HUGE_VALF);
+          [=](Device device) {
+            const Tensor queries = Tensor::from({s.N, rows, s.d}, q, device),
+                         keys = Tensor::from({s.N, rows, s.d}, k, device),
+                         values = Tensor::from({s.N, rows, s.dv}, v, device),
+                         frequencies1 = Tensor::from({s.H, n, s.d}, w1, device),
+                         frequencies2 = Tensor::from({s.H, n, s.d}, w2, device),
+                         taus = Tensor::from({s.H}, tau, device);
+            Tensor out = Tensor::empty({s.N, rows, s.dv}, DType::f32, device),
+                   state = Tensor::zeros({rows, M, s.dv + 1}, DType::f32, device);
+            Tensor sum = Tensor::zeros({rows}, DType::f32, device), most = Tensor::full({rows}, -HUGE_VALF, device);
             for (Index t = 0; t < s.N; ++t)
-              launch(Device::cpu, LinearAttentionStep{.out = out.data() + t * rows * s.dv,
-                                                      .state = state.data(),
-                                                      .weight_sum = sum.data(),
-                                                      .max = most.data(),
-                                                      .q = queries.data() + t * rows * s.d,
-                                                      .k = keys.data() + t * rows * s.d,
-                                                      .v = values.data() + t * rows * s.dv,
-                                                      .map = {.kind = kind,
-                                                              .n = n,
-                                                              .w1 = sets >= 1 ? frequencies1.data() : nullptr,
-                                                              .w2 = sets >= 2 ? frequencies2.data() : nullptr,
-                                                              .tau = weighted ? taus.data() : nullptr,
-                                                              .max_length = s.N + 1},
-                                                      .B = s.B,
-                                                      .H = s.H,
-                                                      .d = s.d,
-                                                      .dv = s.dv,
-                                                      .floor = floor,
-                                                      .position = t});
+              launch(device, LinearAttentionStep{.out = out.data() + t * rows * s.dv,
+                                                 .state = state.data(),
+                                                 .weight_sum = sum.data(),
+                                                 .max = most.data(),
+                                                 .q = queries.data() + t * rows * s.d,
+                                                 .k = keys.data() + t * rows * s.d,
+                                                 .v = values.data() + t * rows * s.dv,
+                                                 .map = {.kind = kind,
+                                                         .n = n,
+                                                         .w1 = sets >= 1 ? frequencies1.data() : nullptr,
+                                                         .w2 = sets >= 2 ? frequencies2.data() : nullptr,
+                                                         .tau = weighted ? taus.data() : nullptr,
+                                                         .max_length = s.N + 1},
+                                                 .B = s.B,
+                                                 .H = s.H,
+                                                 .d = s.d,
+                                                 .dv = s.dv,
+                                                 .floor = floor,
+                                                 .position = t});
             return out.to_vector();
           },
           [=] {

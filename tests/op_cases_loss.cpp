@@ -24,7 +24,7 @@ void add_embeddings(OpCases& cases) {
     const std::vector<float> table = normal_numbers(row.V * row.C, 2);
     cases.push_back({text("embedding ", row.ids, " of ", row.V, "x", row.C, " padding ", row.padding),
                      {given({row.V, row.C}, table)},
-                     [=](const Vars& x) { return embedding(x[0], positions, row.padding); },
+                     [=](const Vars& x) { return embedding(x[0], positions.to(x[0].device()), row.padding); },
                      // The padding row is a constant: it is read as it was, whatever x says.
                      [=](const Arrays& x) {
                        Array y = x[0];
@@ -51,7 +51,8 @@ void add_loss_cases(OpCases& cases) {
       {{1}, 5, 0, true, -100, 2},      {{7}, 12, 0, true, -100, 2},      {{7}, 12, 0, false, -100, 2},
       {{33}, 17, 0.1f, true, -100, 2}, {{3, 11}, 17, 0.1f, false, 2, 2}, {{2, 3, 5}, 63, 0, true, 0, 2},
       {{9}, 1, 0, true, -100, 2},      {{9}, 5, 0, true, -100, 300},     {{9}, 65, 0.3f, true, -100, 1000},
-      {{0}, 5, 0, true, -100, 1},      {{}, 5, 0, true, -100, 1},        {{600}, 130, 0.1f, true, 3, 2},
+      {{4}, 700, 0.1f, true, -100, 2}, {{0}, 5, 0, true, -100, 1},       {{}, 5, 0, true, -100, 1},
+      {{600}, 130, 0.1f, true, 3, 2},
   };
   for (const Row& row : rows) {
     Ints targets = numbers_below(row.targets.numel(), row.V, 2);
@@ -63,7 +64,7 @@ void add_loss_cases(OpCases& cases) {
     cases.push_back(
         {text("cross_entropy ", shape, " smoothing ", row.smoothing, row.mean ? " mean" : " sum", " x", row.deviation),
          {normal(shape, row.deviation)},
-         [=](const Vars& x) { return cross_entropy(x[0], wanted, options); },
+         [=](const Vars& x) { return cross_entropy(x[0], wanted.to(x[0].device()), options); },
          [=](const Arrays& x) {
            return naive::cross_entropy(x[0], targets, row.ignore, double(row.smoothing), row.mean);
          }});
@@ -78,7 +79,9 @@ void add_loss_cases(OpCases& cases) {
     cases.push_back({text("linear_cross_entropy ", shape, " to ", row.V, " smoothing ", row.smoothing,
                           row.mean ? " mean" : " sum", " x", row.deviation),
                      {normal(shape), normal({row.V, I}, std::min(row.deviation, 3.0f) / 4), normal({row.V})},
-                     [=](const Vars& x) { return linear_cross_entropy(x[0], x[1], x[2], wanted, options); },
+                     [=](const Vars& x) {
+                       return linear_cross_entropy(x[0], x[1], x[2], wanted.to(x[0].device()), options);
+                     },
                      [=](const Arrays& x) {
                        const Array flat = naive::reshape(x[0], {x[0].numel() / I, I});
                        const Array logits = zip(naive::matmul(flat, naive::transpose(x[1])), x[2],
@@ -92,7 +95,7 @@ void add_loss_cases(OpCases& cases) {
   cases.push_back({"cross_entropy with nothing to count",
                    {normal({3, 4})},
                    [](const Vars& x) {
-                     return cross_entropy(x[0], Tensor::from_ints({3}, Ints{-100, -100, -100}));
+                     return cross_entropy(x[0], Tensor::from_ints({3}, Ints{-100, -100, -100}, x[0].device()));
                    },
                    [](const Arrays&) { return Array(Shape{}); }});
 }

@@ -167,7 +167,7 @@ void add_norm_cases(OpCases& cases) {
   const auto unit = [](const Vars& x) { return l2_normalize(x[0]); };
   const auto unit_reference = [](const Arrays& x) { return naive::along(x[0], -1, naive::l2_normalize); };
   for (const Shape& shape : {Shape{7}, Shape{2, 3, 5}, Shape{1, 12}, Shape{7, 65}, Shape{3, 63}, Shape{2, 1, 3, 8},
-                             Shape{5, 2}, Shape{0, 4}, Shape{1500, 33}}) {
+                             Shape{5, 2}, Shape{0, 4}, Shape{1500, 33}, Shape{3, 515}}) {
     const Input x = normal(shape, 2, 0.5f), gamma = normal({shape.last()}), beta = normal({shape.last()});
     cases.push_back({text("layer_norm ", shape), {x, gamma, beta}, layer, layer_reference, 5e-6, 5e-5});
     cases.push_back({text("rms_norm ", shape), {x, gamma}, rms, rms_reference, 5e-6, 5e-5});

@@ -16,6 +16,7 @@ void add_permutations(OpCases& cases) {
       {{1, 65, 1, 2}, {3, 2, 1, 0}},
       {{4, 0, 2}, {2, 1, 0}},
       {{3, 130, 180}, {0, 2, 1}},
+      {{2, 70, 33}, {0, 2, 1}},
   };
   for (const auto& [shape, order] : rows)
     cases.push_back({text("permute ", shape, " ", order[0], order.back()),

@@ -259,14 +259,14 @@ void check_row(const OpCase& row) {
 void check_kernel(const KernelCase& row) {
   const Threads one(1);
   const Index live = memory::stats(Device::cpu).live_bytes;
-  const auto ours = row.run();
+  const auto ours = row.run(Device::cpu);
   CHECK_EQ(difference(ours, row.reference(), row.tolerance), "");
   memory::set_poison(true);
-  CHECK_MESSAGE(Outcome::same_bits(row.run(), ours), "differs in memory full of NaN");
+  CHECK_MESSAGE(Outcome::same_bits(row.run(Device::cpu), ours), "differs in memory full of NaN");
   memory::set_poison(false);
   for (int count : {2, 3}) {
     const Threads some(count);
-    CHECK_MESSAGE(Outcome::same_bits(row.run(), ours), "differs with ", count, " threads from one");
+    CHECK_MESSAGE(Outcome::same_bits(row.run(Device::cpu), ours), "differs with ", count, " threads from one");
   }
   CHECK_EQ(memory::stats(Device::cpu).live_bytes, live);
 }
@@ -319,7 +319,7 @@ TEST_CASE("the tables launch every kernel there is") {
     const Var y = row.op(x);
     if (y.requires_grad()) tape.backward(y, Tensor::full(y.shape(), 1));
   }
-  for (const KernelCase& row : kernel_cases()) row.run();
+  for (const KernelCase& row : kernel_cases()) row.run(Device::cpu);
 #define FLEXFORMER_KERNEL_NAME(Kernel) #Kernel,
   const char* names[] = {FLEXFORMER_KERNELS(FLEXFORMER_KERNEL_NAME)};
 #undef FLEXFORMER_KERNEL_NAME

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <new>
 
+#include "tensor/device_memory.h"
 #include "tensor/parallel.h"
 #include "tensor/precision.h"
 #include "train/utf8.h"
@@ -48,6 +49,12 @@ volatile std::sig_atomic_t received_signal = 0;
 void on_stop_signal(int signal) {
   if (received_signal) _exit(128 + signal);
   received_signal = signal;
+}
+
+// "" if models can be trained and used on a GPU here, else why not.
+std::string device_trouble() {
+  if (!device::trouble().empty()) return device::trouble();
+  return "models do not run on a GPU yet";
 }
 
 // One line, whatever was quoted of a file.
@@ -115,10 +122,15 @@ void add_machine_options(Options& options) {
 
 std::string use_machine_options(const Options& options) {
   set_threads(int(options.integer("threads")));
-  if (options.text("device") == "cuda")
-    fail("device=cuda: this build has no CUDA; use device=cpu, or rebuild with 'make CUDA=1'");
+  const std::string& device = options.text("device");
+  if (device == "cuda" && !device_trouble().empty())
+    fail("device=cuda: ", device_trouble(), "; device=cpu always works");
   set_product_precision(options.text("precision") == "bf16" ? Precision::bf16 : Precision::f32);
-  return "cpu";
+  return device == "cpu" || !device_trouble().empty() ? "cpu" : "cuda";
+}
+
+std::string why_on_cpu(const Options& options) {
+  return options.text("device") == "auto" ? device_trouble() : std::string();
 }
 
 }  // namespace flexformer

@@ -101,6 +101,7 @@ int train(Options& options) {
   Classifier model(classifier_options(options, *data.tokenizer, data.labels->outputs()), random);
   if (initial) initial->load_best(model.parameters(), data.vocabulary());
   describe(console, options, data, model);
+  if (const std::string why = why_on_cpu(options); !why.empty()) console.say(text("on the CPU: ", why));
   if (!resumed) {
     write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
     write_json_atomic(folder.file("labels.json"), data.labels->to_json());

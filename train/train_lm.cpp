@@ -99,6 +99,7 @@ int train(Options& options, Console& console) {
   LanguageModel model(language_model_options(options, data.tokenizer->vocab_size()), random);
   if (initial) initial->load_best(model.parameters(), data.tokenizer->fingerprint());
   describe(console, options, data, model);
+  if (const std::string why = why_on_cpu(options); !why.empty()) console.say(text("on the CPU: ", why));
   if (!resumed) write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
   console.say(text("run folder: ", folder.path().string()));
 

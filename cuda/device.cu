@@ -1,0 +1,102 @@
+// The device itself: finding it, its stream, its memory, and what its errors mean.
+#include "cuda/device.h"
+
+#include "tensor/device_memory.h"
+
+namespace flexformer {
+namespace cuda {
+namespace {
+
+const char* remedy(cudaError_t status) {
+  switch (status) {
+    case cudaErrorNoKernelImageForDevice:
+      return "; this program holds no code for this GPU, rebuild on this machine with 'make CUDA=1'";
+    case cudaErrorMemoryAllocation:
+      return "; lower train.batch, train.block (or data.max_length), model.dim or model.layers";
+    case cudaErrorInsufficientDriver:
+      return "; update the NVIDIA driver, or use device=cpu";
+    default:
+      return "";
+  }
+}
+
+__global__ void do_nothing() {}
+
+std::string version_text(int version) { return text(version / 1000, ".", version % 1000 / 10); }
+
+}  // namespace
+
+std::string find_trouble() {
+  int driver = 0, count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  cudaDriverGetVersion(&driver);
+  cudaGetLastError();  // forgotten: it has been answered
+  if (driver == 0) return "there is no NVIDIA driver here";
+  if (status == cudaErrorInsufficientDriver)
+    return text("the NVIDIA driver knows CUDA up to ", version_text(driver), " only; update the driver");
+  if (status != cudaSuccess || count == 0)
+    return text("no GPU can be used (", cudaGetErrorString(status), "); is CUDA_VISIBLE_DEVICES set?");
+  try {
+    launch_kernel({1, 1}, do_nothing);
+    check_cuda("the first kernel", cudaStreamSynchronize(stream()));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void check_cuda(CheckedOp what, cudaError_t status) {
+  if (status == cudaSuccess) [[likely]]
+    return;
+  cudaGetLastError();  // so that it is told once
+  fail("cuda: ", what.name, " failed: ", cudaGetErrorString(status), remedy(status), " (", what.file, ":", what.line,
+       ")");
+}
+
+cudaStream_t stream() {
+  static const cudaStream_t only = [] {
+    cudaStream_t made;
+    check_cuda("a stream", cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+    return made;
+  }();
+  return only;
+}
+
+}  // namespace cuda
+
+namespace device {
+
+using cuda::check_cuda, cuda::stream;
+
+const std::string& trouble() {
+  static const std::string said = cuda::find_trouble();
+  return said;
+}
+
+void* allocate(std::size_t bytes) {
+  void* block = nullptr;
+  const cudaError_t status = cudaMalloc(&block, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check_cuda("memory", status);
+  return block;
+}
+void release(void* block) noexcept { cudaFree(block); }
+
+void copy_to_device(void* to, const void* from, std::size_t bytes) {
+  check_cuda("copy to the GPU", cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()));
+}
+void copy_to_host(void* to, const void* from, std::size_t bytes) {
+  check_cuda("copy from the GPU", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()));
+  synchronize();
+}
+void copy_within(void* to, const void* from, std::size_t bytes) {
+  check_cuda("copy on the GPU", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()));
+}
+void fill(void* to, int byte, std::size_t bytes) { check_cuda("fill", cudaMemsetAsync(to, byte, bytes, stream())); }
+void synchronize() { check_cuda("work on the GPU", cudaStreamSynchronize(stream())); }
+
+}  // namespace device
+}  // namespace flexformer

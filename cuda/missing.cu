@@ -1,0 +1,18 @@
+// Kernels that CUDA does not have yet. Each says so, with its name, when it is used; this file lists them all.
+#include "tensor/kernels.h"
+
+namespace flexformer::cuda {
+
+#define FLEXFORMER_MISSING(Kernel) \
+  void run(const Kernel&) { fail(#Kernel ": there is no CUDA kernel for this yet; use device=cpu"); }
+FLEXFORMER_MISSING(SoftmaxAttentionFwd)
+FLEXFORMER_MISSING(SoftmaxAttentionBwd)
+FLEXFORMER_MISSING(SoftmaxAttentionStep)
+FLEXFORMER_MISSING(FeatureFwd)
+FLEXFORMER_MISSING(FeatureBwd)
+FLEXFORMER_MISSING(LinearAttentionFwd)
+FLEXFORMER_MISSING(LinearAttentionBwd)
+FLEXFORMER_MISSING(LinearAttentionStep)
+#undef FLEXFORMER_MISSING
+
+}  // namespace flexformer::cuda

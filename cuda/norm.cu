@@ -1,0 +1,103 @@
+// Layer norm and RMS norm over the last axis, a block for each row. Moments are summed in double precision and the
+// variance in a second pass over the row, so that a constant row has variance exactly 0 and large values neither cancel
+// nor overflow. Parameter gradients are sums over rows, in a kernel of their own (sums.h).
+#include "cuda/sums.h"
+
+namespace flexformer::cuda {
+namespace {
+
+__device__ float inverse_root(double x) { return x == 0 ? 0.0f : float(1 / std::sqrt(x)); }
+
+// Sum of (x - center)^2 over a row, by all threads.
+__device__ double squares(const float* x, Index C, float center) {
+  double sum = 0;
+  for (Index c = threadIdx.x; c < C; c += blockDim.x) {
+    const double distance = double(x[c] - center);
+    sum += distance * distance;
+  }
+  return block_sum(sum);
+}
+
+__global__ void layer_norm_fwd(LayerNormFwd k) {
+  for (Index r = blockIdx.x; r < k.R; r += gridDim.x) {
+    const float* x = k.x + r * k.C;
+    double sum = 0;
+    for (Index c = threadIdx.x; c < k.C; c += blockDim.x) sum += double(x[c]);
+    const float mean = float(block_sum(sum) / double(k.C));
+    const float rstd = inverse_root(squares(x, k.C, mean) / double(k.C) + double(k.eps));
+    if (threadIdx.x == 0) {
+      k.mean[r] = mean;
+      k.rstd[r] = rstd;
+    }
+    for (Index c = threadIdx.x; c < k.C; c += blockDim.x)
+      k.y[r * k.C + c] = (x[c] - mean) * rstd * k.gamma[c] + k.beta[c];
+  }
+}
+
+// With g = dy gamma and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)).
+__global__ void layer_norm_bwd(LayerNormBwd k) {
+  for (Index r = blockIdx.x; r < k.R; r += gridDim.x) {
+    const float *x = k.x + r * k.C, *dy = k.dy + r * k.C, mean = k.mean[r], rstd = k.rstd[r];
+    float sum_g = 0, sum_gh = 0;
+    for (Index c = threadIdx.x; c < k.C; c += blockDim.x) {
+      const float g = dy[c] * k.gamma[c];
+      sum_g += g;
+      sum_gh += g * ((x[c] - mean) * rstd);
+    }
+    const float mean_g = block_sum(sum_g) / float(k.C), mean_gh = block_sum(sum_gh) / float(k.C);
+    for (Index c = threadIdx.x; c < k.C; c += blockDim.x) {
+      const float g = dy[c] * k.gamma[c], h = (x[c] - mean) * rstd;
+      put(k.dx, r * k.C + c, rstd * (g - mean_g - h * mean_gh));
+    }
+  }
+}
+
+__global__ void rms_norm_fwd(RmsNormFwd k) {
+  for (Index r = blockIdx.x; r < k.R; r += gridDim.x) {
+    const float* x = k.x + r * k.C;
+    const float rstd = inverse_root(squares(x, k.C, 0.0f) / double(k.C) + double(k.eps));
+    if (threadIdx.x == 0) k.rstd[r] = rstd;
+    for (Index c = threadIdx.x; c < k.C; c += blockDim.x)
+      k.y[r * k.C + c] = x[c] * rstd * (k.gamma ? k.gamma[c] : 1.0f);
+  }
+}
+
+// With g = dy gamma and h = x rstd: dx = rstd (g - h mean(g h)).
+__global__ void rms_norm_bwd(RmsNormBwd k) {
+  for (Index r = blockIdx.x; r < k.R; r += gridDim.x) {
+    const float *x = k.x + r * k.C, *dy = k.dy + r * k.C, rstd = k.rstd[r];
+    float sum_gh = 0;
+    for (Index c = threadIdx.x; c < k.C; c += blockDim.x)
+      sum_gh += dy[c] * (k.gamma ? k.gamma[c] : 1.0f) * (x[c] * rstd);
+    const float mean_gh = block_sum(sum_gh) / float(k.C);
+    for (Index c = threadIdx.x; c < k.C; c += blockDim.x) {
+      const float g = dy[c] * (k.gamma ? k.gamma[c] : 1.0f), h = x[c] * rstd;
+      put(k.dx, r * k.C + c, rstd * (g - h * mean_gh));
+    }
+  }
+}
+
+// The terms of dgamma = sum_r dy (x - mean) rstd; mean is null for RMS norm.
+struct GammaTerms {
+  const float *dy, *x, *mean, *rstd;
+  Index C;
+  __device__ float operator()(Index, Index r, Index c) const {
+    return dy[r * C + c] * ((x[r * C + c] - (mean ? mean[r] : 0.0f)) * rstd[r]);
+  }
+};
+
+}  // namespace
+
+void run(const LayerNormFwd& k) { launch_kernel(for_rows(k.R, k.C), layer_norm_fwd, k); }
+void run(const LayerNormBwd& k) {
+  if (k.dx) launch_kernel(for_rows(k.R, k.C), layer_norm_bwd, k);
+  if (k.dgamma) sum_columns(k.dgamma, 1, k.R, k.C, 1.0f, GammaTerms{k.dy, k.x, k.mean, k.rstd, k.C});
+  if (k.dbeta) sum_columns(k.dbeta, 1, k.R, k.C, 1.0f, LoadTerms<float>{k.dy, k.R, k.C});
+}
+void run(const RmsNormFwd& k) { launch_kernel(for_rows(k.R, k.C), rms_norm_fwd, k); }
+void run(const RmsNormBwd& k) {
+  if (k.dx) launch_kernel(for_rows(k.R, k.C), rms_norm_bwd, k);
+  if (k.dgamma) sum_columns(k.dgamma, 1, k.R, k.C, 1.0f, GammaTerms{k.dy, k.x, nullptr, k.rstd, k.C});
+}
+
+}  // namespace flexformer::cuda

@@ -1,0 +1,25 @@
+// Maximum and sum of exponentials of one row by one block: what softmax, log-sum-exp and cross-entropy start from.
+#pragma once
+#include "cuda/kernel.h"
+
+namespace flexformer::cuda {
+
+// What is taken from a row before it goes into exp: its maximum, unless that is infinite. Then exp itself gives the
+// zeros of a masked row (or the infinity) that -inf - -inf would turn into NaN.
+__device__ inline float shift_for(float top) { return std::isinf(top) ? 0.0f : top; }
+
+// The largest element; a NaN may or may not be it. -infinity for an empty row.
+__device__ inline float row_max(const float* x, Index n) {
+  float top = -INFINITY;
+  for (Index i = threadIdx.x; i < n; i += blockDim.x) top = Max::combine(x[i], top);
+  return block_max(top);
+}
+
+// Sum of exp(x - shift), in double precision.
+__device__ inline double sum_exp(const float* x, Index n, float shift) {
+  double sum = 0;
+  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += double(std::exp(x[i] - shift));
+  return block_sum(sum);
+}
+
+}  // namespace flexformer::cuda

@@ -1,0 +1,26 @@
+// A build without CUDA: there is no device, and nothing but trouble() can be called.
+#include "tensor/device_memory.h"
+
+#if !defined(FLEXFORMER_CUDA)
+#include "tensor/error.h"
+
+namespace flexformer::device {
+namespace {
+[[noreturn]] void refuse() { fail("cuda: ", trouble()); }
+}  // namespace
+
+const std::string& trouble() {
+  static const std::string said = "this build has no CUDA; rebuild with 'make CUDA=1'";
+  return said;
+}
+
+void* allocate(std::size_t) { refuse(); }
+void release(void*) noexcept {}
+void copy_to_device(void*, const void*, std::size_t) { refuse(); }
+void copy_to_host(void*, const void*, std::size_t) { refuse(); }
+void copy_within(void*, const void*, std::size_t) { refuse(); }
+void fill(void*, int, std::size_t) { refuse(); }
+void synchronize() {}
+
+}  // namespace flexformer::device
+#endif

@@ -1,0 +1,47 @@
+// Types that nvcc knows by itself: sizes of grids, short vectors and bfloat16.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+  dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+// bfloat16: the upper half of a float, rounded to the nearest, ties to even; every NaN becomes 0x7FFF.
+struct alignas(2) __nv_bfloat16 {
+  std::uint16_t bits;
+};
+inline __nv_bfloat16 __float2bfloat16(float x) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  if ((bits & 0x7FFFFFFF) > 0x7F800000) return {0x7FFF};
+  return {std::uint16_t((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
+}
+inline float __bfloat162float(__nv_bfloat16 x) {
+  const std::uint32_t bits = std::uint32_t(x.bits) << 16;
+  float out;
+  std::memcpy(&out, &bits, sizeof out);
+  return out;
+}

@@ -1,0 +1,245 @@
+// The op table on the device: values and gradients against the CPU's, in memory full of NaN, three times to the same
+// bits. In the emulation the second and third time in other orders of blocks and threads, with few blocks, and as late
+// as a device might run them: what depends on an order, or goes round a loop too rarely, or waits for nothing, shows.
+// Empty in a build without CUDA.
+#if defined(FLEXFORMER_CUDA)
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <iostream>
+#include <set>
+
+#include "tensor/device_memory.h"
+#include "tests/op_cases.h"
+
+#if defined(FLEXFORMER_EMULATION)
+#include "tests/emu/runtime.h"
+#endif
+
+namespace flexformer::testing {
+namespace {
+
+// Blocks as exact as their tensors, so that the emulation sees what is touched outside.
+[[maybe_unused]] const bool exact_blocks = (memory::set_caching(Device::cuda, false), true);
+
+struct Way {
+  const char* name;
+  Index block_limit;
+};
+#if defined(FLEXFORMER_EMULATION)
+const Way ways[] = {{"forward", 65536}, {"in reverse, 3 blocks", 3}, {"at random, late", 65536}};
+void use(const Way& way) {
+  const auto i = &way - ways;
+  emu::set_order(i == 0 ? emu::Order::forward : i == 1 ? emu::Order::reverse : emu::Order::random, 7);
+  emu::set_deferred(i == 2);
+  device::block_limit = way.block_limit;
+}
+#else
+const Way ways[] = {{"first", 65536}, {"again", 65536}, {"few blocks", 3}};
+void use(const Way& way) { device::block_limit = way.block_limit; }
+#endif
+
+// The race detector takes its time: it sees each row once, with few blocks, and not the largest ones.
+#if defined(EMU_RACES)
+constexpr bool for_races = true;
+#else
+constexpr bool for_races = false;
+#endif
+bool is_large(const OpCase& row) {
+  Index elements = 0;
+  for (const Input& input : row.inputs) elements += input.shape.numel();
+  return elements > 5000;
+}
+
+// The value, then the gradients of all inputs that have one.
+using Outcome = std::vector<std::vector<float>>;
+
+Outcome run_row(const OpCase& row, Device device, const std::vector<float>& dy, int passes = 1) {
+  const Vars x = variables(row, device);
+  Outcome outcome(1);
+  for (int pass = 0; pass < passes; ++pass) {
+    Tape tape;
+    const Var y = row.op(x);
+    outcome[0] = y.value().to_vector();
+    if (y.requires_grad()) tape.backward(y, Tensor::from(y.shape(), dy, device));
+  }
+  for (const Var& input : x) outcome.push_back(input.has_grad() ? input.grad().to_vector() : std::vector<float>());
+  return outcome;
+}
+
+std::vector<float> upstream(const std::vector<float>& y) {
+  std::vector<float> dy = normal_numbers(Index(y.size()), 11);
+  for (std::size_t i = 0; i < y.size(); ++i)
+    if (!std::isfinite(y[i])) dy[i] = 0;
+  return dy;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+void check_close(const Outcome& ours, const Outcome& cpu, double tolerance) {
+  REQUIRE_EQ(ours.size(), cpu.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    INFO((i == 0 ? "the value" : "the gradient of input "), (i == 0 ? "" : std::to_string(i - 1)));
+    CHECK_EQ(difference(ours[i], Numbers(cpu[i].begin(), cpu[i].end()), tolerance), "");
+  }
+}
+
+// Poisoned memory and the usual way of working, at the end of a scope whatever happens in it.
+struct Poisoned {
+  Poisoned() { memory::set_poison(true); }
+  ~Poisoned() {
+    memory::set_poison(false);
+    use(ways[0]);
+  }
+};
+
+std::set<std::string> missing;  // kernels that rows asked for in vain
+
+// Whether the device has all kernels that f needs.
+template <class F> bool has_kernels(const F& f) {
+  try {
+    f();
+    return true;
+  } catch (const Error& error) {
+    const std::string said = error.what();
+    const auto at = said.find(": there is no CUDA kernel for this yet");
+    if (at == std::string::npos) throw;
+    missing.insert(said.substr(0, at));
+    return false;
+  }
+}
+
+void check_row(const OpCase& row) {
+  if (for_races && is_large(row)) return;
+  const std::vector<float> dy = upstream(row.op(variables(row)).value().to_vector());
+  const Outcome cpu = run_row(row, Device::cpu, dy);
+  const Index live = memory::stats(Device::cuda).live_bytes;
+  const Poisoned poisoned;
+  if (for_races) use(ways[1]);
+  Outcome first;
+  if (!has_kernels([&] { first = run_row(row, Device::cuda, dy); })) return;
+  check_close(first, cpu, 1e-4);
+  if (for_races) return;
+  for (const Way& way : ways) {
+    if (&way == ways) continue;
+    use(way);
+    INFO("the way of working: ", way.name);
+    const Outcome again = run_row(row, Device::cuda, dy);
+    for (std::size_t i = 0; i < first.size(); ++i)
+      CHECK_MESSAGE(same_bits(again[i], first[i]), "result ", i, " differs from the first run's");
+  }
+  Outcome twice = run_row(row, Device::cuda, dy, 2);
+  for (std::size_t i = 1; i < twice.size(); ++i)
+    for (float& gradient : twice[i]) gradient /= 2;
+  check_close(twice, cpu, 1e-4);
+  CHECK_EQ(memory::stats(Device::cuda).live_bytes, live);
+}
+
+void check_kernel(const KernelCase& row) {
+  const std::vector<float> cpu = row.run(Device::cpu);
+  const Poisoned poisoned;
+  if (for_races) use(ways[1]);
+  std::vector<float> first;
+  if (!has_kernels([&] { first = row.run(Device::cuda); })) return;
+  check_close({first}, {cpu}, 1e-4);
+  if (for_races) return;
+  for (const Way& way : ways) {
+    use(way);
+    CHECK_MESSAGE(same_bits(row.run(Device::cuda), first), "differs from the first run: ", way.name);
+  }
+}
+
+bool usable() {
+  if (device::trouble().empty()) return true;
+  std::cout << "skip everything on the device: " << device::trouble() << "\n";
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("the op table on the device: each row agrees with the CPU") {
+  if (!usable()) return;
+  for (const OpCase& row : op_cases()) {
+    SUBCASE(row.name.c_str()) { check_row(row); }
+  }
+}
+
+TEST_CASE("the kernel table on the device: each row agrees with the CPU") {
+  if (!usable()) return;
+  for (const KernelCase& row : kernel_cases()) {
+    SUBCASE(row.name.c_str()) { check_kernel(row); }
+  }
+}
+
+TEST_CASE("kernels that the device lacks are told") {
+  for (const std::string& kernel : missing) std::cout << "skip rows on the device: there is no " << kernel << "\n";
+}
+
+TEST_CASE("tensors move between host and device") {
+  if (!usable()) return;
+  const Tensor x = Tensor::from({2, 2}, {1, 2, 3, 4}), i = Tensor::from_ints({2}, std::vector{7, -1});
+  const Tensor there = x.to(Device::cuda);
+  CHECK_EQ(there.device(), Device::cuda);
+  CHECK_EQ(there.to_vector(), x.to_vector());
+  CHECK_EQ(there.clone().to(Device::cpu).to_vector(), x.to_vector());
+  CHECK_UNARY(there.to(Device::cuda).shares_memory_with(there));
+  CHECK_EQ(i.to(Device::cuda).to(Device::cpu).ints()[0], 7);
+  CHECK_EQ(Tensor::full({}, 2.5f, Device::cuda).item(), 2.5f);
+  CHECK_EQ(Tensor::zeros({3}, DType::f32, Device::cuda).to_vector(), std::vector<float>(3));
+  Tensor back = Tensor::zeros({2, 2});
+  back.copy_from(there);
+  CHECK_EQ(back.to_vector(), x.to_vector());
+  CHECK_UNARY(Tensor::empty({0}, DType::f32, Device::cuda).to_vector().empty());
+}
+
+TEST_CASE("random numbers on the device are the CPU's") {
+  if (!usable()) return;
+  for (Index n : {1, 4097}) {
+    Tensor here = Tensor::empty({n}), there = Tensor::empty({n}, DType::f32, Device::cuda);
+    for (const auto device : {Device::cpu, Device::cuda}) {
+      Tensor& y = device == Device::cpu ? here : there;
+      launch(device, FillUniform{.y = y.data(), .n = n, .low = 0, .high = 1, .key = {3, 4}});
+    }
+    CHECK_UNARY(same_bits(there.to_vector(), here.to_vector()));
+  }
+}
+
+TEST_CASE("a product on the device refuses nothing that the CPU takes: strides that fit no library") {
+  if (!usable()) return;
+  // Every second element of every third row, transposed or not; c has room between its rows.
+  const Index M = 5, N = 7, K = 6;
+  const std::vector<float> a = normal_numbers(400, 1), b = normal_numbers(400, 2), zero(400);
+  for (const bool bf16 : {false, true})
+    for (const bool add : {false, true}) {
+      Outcome results;
+      for (const Device device : {Device::cpu, Device::cuda}) {
+        const Tensor pa = Tensor::from({400}, a, device), pb = Tensor::from({400}, b, device);
+        Tensor c = Tensor::from({400}, normal_numbers(400, 3), device);
+        launch(device, Gemm{.c = {c.data(), add},
+                            .a = pa.data(),
+                            .b = pb.data(),
+                            .bias = add ? nullptr : pb.data(),
+                            .M = M,
+                            .N = N,
+                            .K = K,
+                            .a_row = 2,
+                            .a_col = 30,
+                            .b_row = 36,
+                            .b_col = 3,
+                            .c_row = 9,
+                            .batch = {2, 3},
+                            .a_batch = {0, 7},
+                            .b_batch = {5, 11},
+                            .c_batch = {150, 50},
+                            .bf16 = bf16});
+        results.push_back(c.to_vector());
+      }
+      check_close({results[1]}, {results[0]}, 1e-5);
+    }
+}
+
+}  // namespace flexformer::testing
+#endif
