@@ -274,7 +274,7 @@ tested := $(filter tensor/% autograd/% tests/emu/%,$(library))
 endif
 
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(1))
-cuda_objects := $(if $(cuda_flags),$(patsubst %.cu,$(BUILD)/obj/%.o,$(cuda_sources)))
+cuda_objects := $(if $(filter on emu,$(cuda_state)),$(patsubst %.cu,$(BUILD)/obj/%.o,$(cuda_sources)))
 programs := $(addprefix $(BUILD)/,$(notdir $(mains:.cpp=)))
 tests := $(if $(test_cases),$(BUILD)/tests)
 example_programs := $(patsubst %.cpp,$(BUILD)/%,$(examples))

@@ -10,7 +10,6 @@
 #include <iostream>
 #include <new>
 
-#include "tensor/device_memory.h"
 #include "tensor/parallel.h"
 #include "tensor/precision.h"
 #include "train/utf8.h"
@@ -52,10 +51,7 @@ void on_stop_signal(int signal) {
 }
 
 // "" if models can be trained and used on a GPU here, else why not.
-std::string device_trouble() {
-  if (!device::trouble().empty()) return device::trouble();
-  return "models do not run on a GPU yet";
-}
+std::string device_trouble() { return "models do not run on a GPU yet"; }
 
 // One line, whatever was quoted of a file.
 int report(const std::string& message, int status) {

@@ -214,7 +214,7 @@ std::string with_byte_tokens(std::string_view text) {
     const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
     const std::uint32_t c = printable ? std::uint32_t(byte) : next++;
     std::string spelling = c < 0x80 ? std::string(1, char(c)) : std::string{char(0xC0 | c >> 6), char(0x80 | (c & 63))};
-    tokens += (byte ? "," : "") + dump_json(spelling) + ":" + std::to_string(byte);
+    tokens += flexformer::text(byte ? "," : "", dump_json(spelling), ":", byte);
   }
   return std::string(text.substr(0, at)).append(tokens).append(text.substr(at + mark.size()));
 }
