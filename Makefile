@@ -131,7 +131,8 @@ cuda_archs := $(if $(capabilities),$(foreach c,$(capabilities),-gencode arch=com
 cuda_libs := -L'$(cuda_lib)' -Wl,-rpath,'$(cuda_lib)' -lcublasLt -lcudart_static -ldl -lrt -lpthread
 endif
 cuda_flags := $(if $(filter on emu,$(cuda_state)),-DFLEXFORMER_CUDA) \
-  $(if $(filter emu,$(cuda_state)),-DFLEXFORMER_EMULATION $(patsubst %,-DEMU_%=1,$(subst tsan,RACES,$(subst asan,ASAN,$(SAN)))))
+  $(if $(filter emu,$(cuda_state)),-DFLEXFORMER_EMULATION \
+    $(patsubst %,-DEMU_%=1,$(subst tsan,RACES,$(subst asan,ASAN,$(SAN)))))
 
 # One build folder per flavour: build/release, build/asan, build/cuda, build/emu-asan ...
 flavour := $(patsubst 1,cuda,$(filter 1 emu,$(CUDA))) $(or $(SAN),$(if $(filter 1,$(DEBUG)),debug))
@@ -385,7 +386,9 @@ endif
 
 all: $(programs) ## builds all programs into build/release (the default)
 
-test: $(if $(filter-out emu,$(cuda_state)),$(programs) $(example_programs)) $(tests) ## builds and runs all tests; ends with "N passed, M failed"
+# (The emulation's build has unit tests alone.)
+test: $(if $(filter-out emu,$(cuda_state)),$(programs) $(example_programs)) $(tests)
+test: ## builds and runs all tests; ends with "N passed, M failed"
 	@BUILD=$(BUILD) SAN=$(SAN) UNIT=$(if $(filter emu,$(cuda_state)),tests) CXX='$(CXX)' exec bash tests/run_all.sh $(ARGS)
 
 unit: $(tests) ## builds and runs the unit tests alone, without the programs and the shell tests

@@ -208,7 +208,7 @@ enum class Epilogue { none, gelu, gelu_bwd };
 struct Gemm {
   GradOut c;           // [M,N]
   const float *a, *b;  // [M,K] [K,N]
-  const float* bias;   // [N] or null
+  const float* bias;   // [N] or null; never where c.add: a gradient has none
   Index M, N, K;
   Index a_row, a_col, b_row, b_col, c_row;
   Index batch[2] = {1, 1};

@@ -47,6 +47,7 @@ void add_sums(OpCases& cases) {
       {{2, 3, 4, 5}, {0, 1, 2, 3}, true},
       {{0, 3}, {1}, false},
       {{65, 1}, {1}, false},
+      {{9, 40, 3}, {1}, false},
       {{}, {}, false},
       {{7, 20001}, {1}, false},
       {{20001, 7}, {0}, false},

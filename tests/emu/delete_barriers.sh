@@ -49,8 +49,11 @@ for file in ${@:-cuda/*.cu cuda/*.h}; do
     mkdir -p "$tmp/cuda"
     sed -E "${line}s/__sync[a-z]*\([^;]*\);//" "$file" >"$tmp/$file"
     [ "$source" = "$file" ] || cp "$source" "$tmp/$source"
-    compile=$(commands "$object" "$source" ' -c ' | sed "s# -I\\. # -I$tmp -I. #; s#-c $source#-c $tmp/$source#; s#-o $object#-o $tmp/changed.o#")
-    link=$(commands $build/tests "$source" " -o $build/tests" | sed "s# $object # $tmp/changed.o #; s#-o $build/tests#-o $tmp/tests#")
+    compile=$(commands "$object" "$source" ' -c ' |
+      sed "s# -I\\. # -I$tmp -I. #; s#-c $source#-c $tmp/$source#; s#-o $object#-o $tmp/changed.o#")
+    # In front, so that its templates are the ones that the linker takes.
+    link=$(commands $build/tests "$source" " -o $build/tests" |
+      sed "s# $object # #; s# # $tmp/changed.o #; s#-o $build/tests#-o $tmp/tests#")
     if ! eval "$compile" || ! eval "$link"; then
       echo "FAIL $what: does not build without it"
       status=1

@@ -26,7 +26,9 @@ namespace {
 constexpr unsigned kWarp = 32;
 
 struct Events {
-  long launch, barrier, warp[kWarp];
+  long launch;
+  // In turns: a thread that goes on from one barrier must not come after who is at the next one already.
+  long barrier[2], warp[kWarp][4];
   long block_end[4];  // of the last four blocks, in turns
   long stop;          // of any thread; only the host comes after it
 } events;
@@ -53,7 +55,7 @@ struct Thread {
 // Lanes that wait for each other.
 struct Meeting {
   Collective what;
-  unsigned mask, arrived;
+  unsigned mask, arrived, number;
   Place place;
   std::uint64_t value[kWarp];
   int source[kWarp];
@@ -107,43 +109,48 @@ class Scheduler {
       barrier_ = place;
     else
       one_barrier_ = one_barrier_ && same(place, barrier_);
-    happens_before(&events.barrier);
+    long* const event = &events.barrier[barriers_ % 2];
+    happens_before(event);
     if (arrived_ == threads_.size() && one_barrier_) {
       const Unseen unseen;
       arrived_ = 0;
+      ++barriers_;
       for (unsigned number : thread_order_) ready_.push_back(&threads_[number]);
     }
     wait(t, "__syncthreads", place);
-    happens_after(&events.barrier);
+    happens_after(event);
   }
 
   std::uint64_t meet(Collective what, unsigned mask, std::uint64_t value, int source, Place place) {
     Thread& t = *current_;
     const unsigned warp = t.number / kWarp;
     check_mask(what, mask, warp, t.number % kWarp, place);
-    if (what == Collective::sync) happens_before(&events.warp[warp]);
-    arrive(what, mask, value, source, place);
+    long* const event = &events.warp[warp][arrive(what, mask, value, source, place) % 4];
+    if (what == Collective::sync) happens_before(event);
     wait(t, describe(what), place);
-    if (what == Collective::sync) happens_after(&events.warp[warp]);
+    if (what == Collective::sync) happens_after(event);
     return t.received;
   }
 
  private:
-  // Puts the lane down for its meeting, and holds that when it is the last to come.
-  void arrive(Collective what, unsigned mask, std::uint64_t value, int source, Place place) {
+  // Puts the lane down for its meeting, and holds that when it is the last to come. Returns the meeting's number.
+  unsigned arrive(Collective what, unsigned mask, std::uint64_t value, int source, Place place) {
     const Unseen unseen;
     const unsigned warp = current_->number / kWarp, lane = current_->number % kWarp;
     auto& meetings = meetings_[warp];
     auto found = std::find_if(meetings.begin(), meetings.end(), [&](const Meeting& m) {
       return m.what == what && m.mask == mask && same(m.place, place) && !(m.arrived >> lane & 1);
     });
-    if (found == meetings.end()) found = meetings.insert(found, {what, mask, 0, place, {}, {}});
+    if (found == meetings.end()) found = meetings.insert(found, {what, mask, 0, meetings_held_[warp]++, place, {}, {}});
     found->arrived |= 1u << lane;
     found->value[lane] = value;
     found->source[lane] = source;
-    if (found->arrived != mask) return;
-    exchange(*found, warp);
-    meetings.erase(found);
+    const unsigned number = found->number;
+    if (found->arrived == mask) {
+      exchange(*found, warp);
+      meetings.erase(found);
+    }
+    return number;
   }
 
   // From here on the host may touch what the threads have touched.
@@ -311,6 +318,7 @@ class Scheduler {
   std::vector<Thread*> ready_;
   std::size_t next_ready_ = 0, left_ = 0, arrived_ = 0;
   bool one_barrier_ = true;
+  unsigned barriers_ = 0, meetings_held_[kWarp] = {};  // counts, of each warp
   Place barrier_{};
   std::vector<std::vector<Meeting>> meetings_;  // per warp
   std::vector<std::unique_ptr<Fiber>> fibers_[2];
