@@ -2,19 +2,11 @@
 # Hostile files given to the programs while their memory is limited: a size that a file claims must be refused before
 # anything is allocated for it. Prints a line "ok NAME", "FAIL NAME" or "skip NAME" for each fact. Takes a few seconds.
 #   usage: BUILD=build/release bash tests/test_hardening.sh
-set -u
-bin=$(cd "${BUILD:-build/release}" && pwd) || exit 1
 if [ -n "${SAN:-}" ]; then
   echo "skip hostile files under limited memory (a sanitizer reserves terabytes of address space)"
   exit 0
 fi
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-cd "$tmp" || exit 1
-export LC_ALL=C
-status=0
+. "$(dirname "${BASH_SOURCE[0]}")/program_checks.sh"
 
 # refused NAME PATTERN PROGRAM ARGUMENTS...: with 2 GB of memory and within 20 seconds the program must leave with
 # status 1 or 2 and one line "error: ..." that holds the pattern. Its input is `in`.

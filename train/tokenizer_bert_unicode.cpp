@@ -1,10 +1,11 @@
-// Written by train/make_tokenizer_bert.py from Unicode 14.0.0; change that instead. The classes of all
-// code points as runs, each given by 4 * its first code point + its class; it ends where the next one begins. Folds are
-// for `count` code points from `first` on, `step` apart.
+// Written by train/make_tokenizer_unicode.py from Unicode 14.0.0; change that instead. Runs are those of
+// class_in_runs(); folds are for `count` code points from `first` on, `step` apart.
 #include "train/tokenizer_bert_unicode.h"
 
 #include <algorithm>
 #include <array>
+
+#include "train/tokenizer_unicode.h"
 
 namespace flexformer {
 namespace {
@@ -360,10 +361,7 @@ constexpr std::array<Fold, 971> folds = {{
 
 }  // namespace
 
-BertClass bert_class(std::uint32_t code_point) {
-  const auto next = std::upper_bound(runs.begin(), runs.end(), 4 * code_point + 3);
-  return static_cast<BertClass>(*(next - 1) & 3);
-}
+BertClass bert_class(std::uint32_t code_point) { return BertClass(class_in_runs(runs, code_point)); }
 
 std::uint32_t bert_fold(std::uint32_t code_point) {
   // Folds of step 2 may lie between each other's code points, so the one before may be the right one too.

@@ -1,5 +1,5 @@
-// Written by train/make_tokenizer_unicode.py from Unicode 14.0.0; change that instead. The classes of
-// all code points as runs, each given by 4 * its first code point + its class; it ends where the next one begins.
+// Written by train/make_tokenizer_unicode.py from Unicode 14.0.0; change that instead. Runs are those of
+// class_in_runs().
 #include "train/tokenizer_unicode.h"
 
 #include <algorithm>
@@ -153,9 +153,10 @@ constexpr std::array<std::uint32_t, 1534> runs = {
 
 }  // namespace
 
-CharClass char_class(std::uint32_t code_point) {
-  const auto next = std::upper_bound(runs.begin(), runs.end(), 4 * code_point + 3);
-  return static_cast<CharClass>(*(next - 1) & 3);
+unsigned class_in_runs(std::span<const std::uint32_t> runs, std::uint32_t code_point) {
+  return *(std::upper_bound(runs.begin(), runs.end(), 4 * code_point + 3) - 1) & 3;
 }
+
+CharClass char_class(std::uint32_t code_point) { return CharClass(class_in_runs(runs, code_point)); }
 
 }  // namespace flexformer

@@ -1,6 +1,7 @@
 // Letters, numbers and white space of Unicode, as the patterns of regular expressions name them: \p{L}, \p{N} and \s.
 #pragma once
 #include <cstdint>
+#include <span>
 
 namespace flexformer {
 
@@ -13,5 +14,8 @@ enum class CharClass : std::uint8_t {
 
 // The class of a code point up to U+10FFFF.
 CharClass char_class(std::uint32_t code_point);
+
+// The class of a code point in a table of runs of equal classes, each 4 * its first code point + its class (0 to 3).
+unsigned class_in_runs(std::span<const std::uint32_t> runs, std::uint32_t code_point);
 
 }  // namespace flexformer
