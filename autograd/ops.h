@@ -131,7 +131,7 @@ Var softmax_attention(const Var& q, const Var& k, const Var& v, const AttentionM
 // The same on a packed projection: qkv [B,T,3C], channels q | k | v, each H heads of C/H -> [B,T,C].
 Var softmax_self_attention(const Var& qkv, Index heads, const AttentionMask& mask);
 
-// A feature map and its parameters; see FeatureMap in kernels.h.
+// A feature map and its parameters; see FeatureMap in kernels_attention.h.
 struct FeatureMapVars {
   FeatureKind kind = FeatureKind::elu1;
   Var w1 = {}, w2 = {};  // [H,n,d]; undefined where the map has none

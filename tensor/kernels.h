@@ -1,6 +1,6 @@
 // THE CONTRACT between ops and backends. A kernel is a struct of named, shape-commented fields, filled in by an op and
 // run by one overload of run() per backend; launch() is the only place that picks the backend. A backend that lacks a
-// kernel fails at link time, naming it.
+// kernel fails at link time, naming it. The structs of attention are in kernels_attention.h.
 //
 // Legend: B batch, T or N time, H heads, D or d head size, dv value size, C channels, R rows, V vocabulary, M features.
 // Every pointer is dense and row-major in the order of its comment unless strides are given.
@@ -8,19 +8,12 @@
 #include <cstdint>
 
 #include "tensor/functors.h"
+#include "tensor/kernels_attention.h"
 #include "tensor/precision.h"
 #include "tensor/random.h"
 #include "tensor/tensor.h"
 
 namespace flexformer {
-
-// Where a kernel puts a gradient. Var decides the flag: the first writer overwrites, later ones add, and a null pointer
-// means that nobody wants this gradient. Every kernel honours all three.
-struct GradOut {
-  float* p = nullptr;
-  bool add = false;
-  HD explicit operator bool() const { return p != nullptr; }
-};
 
 // ---- elementwise -------------------------------------------------------------------------------------------------
 
@@ -253,144 +246,6 @@ struct CrossEntropyBwd {
   float smoothing;
 };
 
-// ---- attention ------------------------------------------------------------------------------------------------------
-
-// One of q, k, v or out as [B,N,H,d] seen through strides: element (b,i,h,c) is p[b*batch + i*row + h*head + c]. The
-// same kernel so serves separate tensors [B,H,N,d] and one packed projection [B,N,3,H,d].
-struct HeadsIn {
-  const float* p;
-  Index batch, row, head;
-};
-struct HeadsOut {
-  GradOut grad;
-  Index batch, row, head;
-};
-struct AttentionSize {
-  Index B, H, Nq, Nk, d, dv;
-};
-
-// out_i = sum_j softmax_j(scale q_i.k_j) v_j over visible keys, in tiles: no [Nq,Nk] matrix exists. Visible: key_mask
-// is null or not 0 and, if causal, j <= i. A query that sees no key gets 0 and gives no gradient.
-struct SoftmaxAttentionFwd {
-  HeadsOut out;                  // [B,Nq,H,dv]
-  float* lse;                    // [B,H,Nq] log of the sum of exponentials; -infinity where no key is visible
-  HeadsIn q, k, v;               // [B,Nq,H,d] [B,Nk,H,d] [B,Nk,H,dv]
-  const std::int32_t* key_mask;  // [B,Nk] or null
-  AttentionSize size;
-  float scale;
-  bool causal;
-};
-struct SoftmaxAttentionBwd {
-  HeadsOut dq, dk, dv;
-  HeadsIn dout, out, q, k, v;
-  const float* lse;              // [B,H,Nq]
-  const std::int32_t* key_mask;  // [B,Nk] or null
-  AttentionSize size;
-  float scale;
-  bool causal;
-};
-// One query against a cache of the keys and values so far.
-struct SoftmaxAttentionStep {
-  float* out;                  // [B,H,dv]
-  const float* q;              // [B,H,d]
-  const float *keys, *values;  // [B,H,capacity,d] [B,H,capacity,dv], the first `length` rows filled
-  Index B, H, d, dv, length, capacity;
-  float scale;
-};
-
-// A feature map phi of queries and keys; math.md "Feature maps" and "Other kinds of linear attention".
-//   identity    phi(x) = x                                                                    M = d
-//   elu1        phi(x) = elu(x) + 1                                                           M = d
-//   trig_s      phi(x) = n^-1/2 [cos w1.x, sin w1.x]                                          M = 2n  (paper eq. 5)
-//   trig_n      phi(x) = n^-1/2 [cos a.x cos b.x, sin a.x cos b.x], a, b = (w1 +- w2)/2       M = 2n  (paper eq. 6)
-//   rfa         phi(x) = trig_s of x / |x|                                                    M = 2n
-//   performer   phi(x) = n^-1/2 exp(w1.x' - |x'|^2/2), x' = x / d^1/4                         M = n
-//   hedgehog    phi(x) = [softmax(w x), softmax(-w x)], w = w1 for queries and w2 for keys    M = 2n
-//   cosformer   phi(x_i) = relu(x_i) [cos a, sin a], a = pi/2 i / max_length, i from 1        M = 2d
-//   polaformer  phi(x) = [relu(x)^p, relu(-x)^p], p = 1 + 4 sigmoid(w1); see `opposite`       M = 2d
-enum class FeatureKind { identity, elu1, trig_s, trig_n, rfa, performer, hedgehog, cosformer, polaformer };
-struct FeatureMap {
-  FeatureKind kind;
-  Index n;                // rows of w1 per head: frequencies; 1 for polaformer; 0 for maps without any
-  const float *w1, *w2;   // [H,n,d]; null where the map has none
-  const float* tau;       // [H]: keys weigh exp(|k|^2 exp(-tau)); null: all keys weigh 1
-  Index max_length = 0;   // cosformer: the longest sequence
-  bool opposite = false;  // polaformer: queries swap the halves of phi, and so meet keys of the other sign
-};
-struct FeatureMapGrad {
-  GradOut dw1, dw2;  // [H,n,d]
-  GradOut dtau;      // [H]
-};
-Index feature_count(FeatureKind kind, Index n, Index d);
-int weight_sets(FeatureKind kind);  // 2: the map has w1 and w2; 1: w1; 0: neither
-
-// A feature map by itself, of queries or of keys.
-struct FeatureFwd {
-  float* y;        // [B,H,N,M]
-  const float* x;  // [B,H,N,d]
-  FeatureMap map;
-  Index B, H, N, d;
-  bool keys;
-};
-struct FeatureBwd {
-  GradOut dx;  // [B,H,N,d]
-  FeatureMapGrad dmap;
-  const float *dy, *x;  // [B,H,N,M] [B,H,N,d]
-  FeatureMap map;
-  Index B, H, N, d;
-  bool keys;
-};
-
-// out_i = sum_j w_j k_ij v_j / max(sum_j w_j k_ij, floor * sum_j w_j), k_ij = phi(q_i).phi(k_j), over visible keys;
-// math.md "Linear attention". Time and memory are linear in N: features and states live in per-thread scratch and are
-// computed again by the backward pass. performer's features are divided by their largest; a key's goes into its weight
-// w_j = exp(max w1.k' - |k'|^2/2), a query's cancels, so that nothing overflows or vanishes, however large q and k are.
-// polaformer is two launches, one for each part of the values: `opposite` false and true.
-struct LinearAttentionFwd {
-  HeadsOut out;                  // [B,Nq,H,dv]
-  float* running_max;            // [B,H,Nq] m_i, the largest log-weight seen (0 where all keys weigh 1)
-  float* denominator;            // [B,H,Nq] D_i, floored; 0 where no key is visible
-  float* unfloored;              // [B,H,Nq] u_i: 1 where the denominator is above its floor, else 0
-  HeadsIn q, k, v;               // [B,Nq,H,d] [B,Nk,H,d] [B,Nk,H,dv]
-  const std::int32_t* key_mask;  // [B,Nk] or null
-  FeatureMap map;
-  AttentionSize size;
-  float floor;
-  bool causal;  // needs Nq == Nk
-};
-struct LinearAttentionBwd {
-  HeadsOut dq, dk, dv;
-  FeatureMapGrad dmap;
-  HeadsIn dout, out, q, k, v;
-  const float *running_max, *denominator, *unfloored;  // [B,H,Nq]
-  const std::int32_t* key_mask;                        // [B,Nk] or null
-  FeatureMap map;
-  AttentionSize size;
-  float floor;
-  bool causal;
-};
-// One token of causal linear attention: the state takes the key in, then answers the query. Both parts of polaformer's
-// values are served at once (the first has (dv+1)/2 of them).
-struct LinearAttentionStep {
-  float* out;               // [B,H,dv]
-  float* state;             // [B,H,M,dv+1]: sum of w_j phi(k_j) [v_j, 1]
-  float *weight_sum, *max;  // [B,H] [B,H]: sum of w_j; the largest log-weight, -infinity at the start
-  const float *q, *k, *v;   // [B,H,d] [B,H,d] [B,H,dv]
-  FeatureMap map;
-  Index B, H, d, dv;
-  float floor;
-  Index position = 0;  // of this token, from 0
-};
-
-// Rotary positions on the q and k parts of a packed projection: channels 2c and 2c+1 of a head turn by
-// (position + t) * base^(-2c/d). sign = -1 turns back, which is the gradient.
-struct Rope {
-  GradOut y;       // [B,T,3,H,d]; the v part is copied
-  const float* x;  // [B,T,3,H,d]
-  Index B, T, H, d, position;
-  float base, sign;
-};
-
 // ---- optimisers -----------------------------------------------------------------------------------------------------
 
 // Adam: L2 decay is added to the gradient, decoupled decay (AdamW) shrinks the parameter.
@@ -419,17 +274,18 @@ struct SquaredNorm {
   Index n;
 };
 
-#define FLEXFORMER_KERNELS(K)                                                                                          \
-  K(UnaryFwd)                                                                                                          \
-  K(UnaryBwd)                                                                                                          \
-  K(BinaryFwd)                                                                                                         \
-  K(BinaryBwd)                                                                                                         \
-  K(WhereFwd)                                                                                                          \
-  K(WhereBwd) K(Dropout) K(StridedCopy) K(FillNormal) K(FillUniform) K(SumFwd) K(SumBwd) K(MaxFwd) K(MaxBwd) K(Cumsum) \
-      K(SoftmaxFwd) K(SoftmaxBwd) K(LogSumExpFwd) K(LogSumExpBwd) K(LayerNormFwd) K(LayerNormBwd) K(RmsNormFwd)        \
-          K(RmsNormBwd) K(Gemm) K(EmbeddingFwd) K(EmbeddingBwd) K(CrossEntropyFwd) K(CrossEntropyBwd)                  \
-              K(SoftmaxAttentionFwd) K(SoftmaxAttentionBwd) K(SoftmaxAttentionStep) K(FeatureFwd) K(FeatureBwd)        \
-                  K(LinearAttentionFwd) K(LinearAttentionBwd) K(LinearAttentionStep) K(Rope) K(AdamStep) K(SgdStep)    \
+#define FLEXFORMER_KERNELS(K)                                                                                       \
+  K(UnaryFwd)                                                                                                       \
+  K(UnaryBwd)                                                                                                       \
+  K(BinaryFwd)                                                                                                      \
+  K(BinaryBwd)                                                                                                      \
+  K(WhereFwd)                                                                                                       \
+  K(WhereBwd)                                                                                                       \
+  K(Dropout) K(StridedCopy) K(FillNormal) K(FillUniform) K(SumFwd) K(SumBwd) K(MaxFwd) K(MaxBwd) K(Cumsum)          \
+      K(SoftmaxFwd) K(SoftmaxBwd) K(LogSumExpFwd) K(LogSumExpBwd) K(LayerNormFwd) K(LayerNormBwd) K(RmsNormFwd)     \
+          K(RmsNormBwd) K(Gemm) K(EmbeddingFwd) K(EmbeddingBwd) K(CrossEntropyFwd) K(CrossEntropyBwd)               \
+              K(SoftmaxAttentionFwd) K(SoftmaxAttentionBwd) K(SoftmaxAttentionStep) K(FeatureFwd) K(FeatureBwd)     \
+                  K(LinearAttentionFwd) K(LinearAttentionBwd) K(LinearAttentionStep) K(Rope) K(AdamStep) K(SgdStep) \
                       K(SquaredNorm)
 
 #define FLEXFORMER_DECLARE_RUN(Kernel) void run(const Kernel&);

@@ -2,6 +2,7 @@
 // give nothing away, and folders in the Long Range Arena's layout. Also the ListOps files written beside them.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include <doctest/doctest.h>
 
@@ -28,8 +29,8 @@ Point direction(const Dash& d) {
 
 // Follows a dashed line from `start` through a heap of dashes, not knowing which belong together. The next is the one
 // that best begins where the line, going on for a pixel and then turning, has gone another pixel. Returns the end that
-// is reached, at most `most` dashes away.
-Point follow(Point start, std::vector<Dash> heap, Index most) {
+// is reached, at most `most` dashes away; nothing where another dash would have done nearly as well.
+std::optional<Point> follow(Point start, std::vector<Dash> heap, Index most) {
   const std::vector<Dash> one_way = heap;
   for (const Dash& d : one_way) heap.push_back({d.to, d.from});
   Point at = start, towards{};
@@ -38,9 +39,10 @@ Point follow(Point start, std::vector<Dash> heap, Index most) {
       if (i == 0) return distance(start, d.from);
       return distance(at + towards + direction(d) + Point{0.5, 0.5}, d.from);  // the grid's rounding
     };
-    const auto next = std::ranges::min_element(heap, {}, gap);
-    if (next == heap.end() || gap(*next) > 2) break;
-    const Dash found = *next;
+    std::ranges::sort(heap, {}, gap);
+    if (heap.empty() || gap(heap[0]) > 2) break;
+    const Dash found = heap[0];
+    if (i > 0 && heap.size() > 1 && gap(heap[1]) < gap(found) + 1) return {};
     at = found.to;
     towards = direction(found);
     std::erase_if(heap, [&](const Dash& d) {  // both ways
@@ -78,26 +80,25 @@ struct Separation {
 
 TEST_CASE("Pathfinder's label says whether the marked ends belong to one line of dashes") {
   int followed = 0, right = 0;
-  for (Index index = 0; index < 200; ++index) {
+  for (Index index = 0; index < 400; ++index) {
     const PathfinderPicture p = make_pathfinder({}, 3, index);
     std::vector<Dash> heap = p.contours[1];
     heap.insert(heap.begin(), p.contours[0].begin(), p.contours[0].end());
     std::ranges::sort(heap, {}, [](const Dash& d) { return d.from.y * 100 + d.from.x; });
-    const Point end = follow(p.discs[0], heap, 14);
+    const std::optional<Point> end = follow(p.discs[0], heap, 14);
     const auto is = [](Point a, Point b) { return distance(a, b) < 0.1; };
     const bool second_begins = is(p.discs[0], p.contours[1].front().from);
     CHECK((second_begins || is(p.discs[0], p.contours[0].front().from)));
     const bool same = is(p.discs[1], p.contours[second_begins].back().to);
     const bool other = is(p.discs[1], p.contours[!second_begins].back().to);
     CHECK((p.connected ? same : other));
-    // Where lines come near each other, following may go astray; what arrives at neither end does not count.
-    const bool at_first = is(end, p.contours[0].back().to), at_second = is(end, p.contours[1].back().to);
-    if (!at_first && !at_second) continue;
+    // What arrives at neither end does not count.
+    if (!end || (!is(*end, p.contours[0].back().to) && !is(*end, p.contours[1].back().to))) continue;
     ++followed;
-    right += is(end, p.discs[1]) == p.connected;
+    right += is(*end, p.discs[1]) == p.connected;
   }
-  CHECK(followed >= 140);
-  CHECK(right >= followed * 85 / 100);
+  CHECK(followed >= 60);  // the rest of the lines come too near each other
+  CHECK(right == followed);
 }
 
 TEST_CASE("a Pathfinder picture shows its two contours and discs, and nothing else without distractors") {
