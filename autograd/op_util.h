@@ -1,5 +1,7 @@
 // What the ops share: checks of their inputs, the split of a shape around an axis, and broadcasting.
 #pragma once
+#include <algorithm>
+
 #include "autograd/ops.h"
 
 namespace flexformer {
@@ -50,6 +52,20 @@ inline void clear_gradient(Device device, GradOut g, Index n) {
 // g (+)= dy for n elements.
 inline void pass_gradient(Device device, GradOut g, const float* dy, Index n) {
   launch(device, SumFwd{.y = g, .x = dy, .outer = n, .n = 1, .inner = 1, .scale = 1});
+}
+
+// to (+)= dy * grad, grad [outer, dy's elements, ..]: a gradient that was made with the value, for a dy of ones.
+inline void pass_scaled(const Gradient& to, const Tensor& grad, const Tensor& dy, Index outer) {
+  const GradOut out = to.out();
+  if (!out) return;
+  const Shape box = {outer, dy.numel(), grad.numel() / std::max<Index>(1, outer * dy.numel())};
+  launch(dy.device(), BinaryBwd{.da = out,
+                                .db = {},
+                                .dy = grad.data(),
+                                .a = grad.data(),
+                                .b = dy.data(),
+                                .shape = broadcast_box(box, box, {1, dy.numel(), 1}),
+                                .op = Binary::mul});
 }
 
 // c [M,N] (+)= a b for a [M,K] and b [K,N], or where transposed as [K,M] and [N,K]; precision as it is set.

@@ -46,46 +46,10 @@ Var block_loss(const Var& fq, const Var& fk, const Var& log_weights, const Var& 
   return -sum(P * log(maximum(A, Var(Tensor::full({1}, kLeastWeight)))), {0, 2, 3});
 }
 
-// to (+)= dy_h * grad for head h; grad [B,H,..].
-void release(const Gradient& to, const Tensor& grad, const Tensor& dy) {
-  const GradOut out = grad.defined() ? to.out() : GradOut{};
-  if (!out) return;
-  const Index B = grad.size(0), H = grad.size(1);
-  const Shape folded = {B, H, grad.numel() / std::max<Index>(1, B * H)};
-  launch(dy.device(), BinaryBwd{.da = out,
-                                .db = {},
-                                .dy = grad.data(),
-                                .a = grad.data(),
-                                .b = dy.data(),
-                                .shape = broadcast_box(folded, folded, {1, H, 1}),
-                                .op = Binary::mul});
-}
-
-}  // namespace
-
-Var attention_distillation(const Tensor& teacher_q, const Tensor& teacher_k, const Var& q, const Var& k,
-                           const FeatureMapVars& map, const AttentionMask& mask, float floor) {
-  const char* op = "attention_distillation";
-  for (const auto& [name, x] :
-       {std::pair("teacher_q", Var(teacher_q)), {"teacher_k", Var(teacher_k)}, {"q", q}, {"k", k}})
-    check_input(op, name, x);
-  const Index B = q.size(0), H = q.size(1), N = q.size(2);
-  check(op, q.shape().rank() == 4 && k.shape() == q.shape(), "q is ", q.shape(), ", k ", k.shape(),
-        "; both must be [B,H,N,d]");
-  check(op, teacher_k.shape() == teacher_q.shape() && teacher_q.shape() == q.shape().with(3, teacher_q.size(3)),
-        "the teacher's q is ", teacher_q.shape(), ", its k ", teacher_k.shape(), ", but the student's ", q.shape());
-  check(op, floor >= 0.0f && floor < 1.0f, "floor ", floor, " is not in [0, 1)");
-  check(op, map.kind != FeatureKind::performer && map.kind != FeatureKind::polaformer,
-        "performer and polaformer have no weights phi(q).phi(k) that could be compared");
-  if (mask.key_mask.defined()) {
-    check_ints(op, "key_mask", mask.key_mask);
-    check(op, mask.key_mask.shape() == Shape({B, N}), "key_mask ", mask.key_mask.shape(), " for ", B, " sequences of ",
-          N, " keys");
-  }
-  const Var fq = feature_map(q, map), fk = feature_map(k, map, true);
-  const Var log_weights = map.tau.defined()
-                              ? sum(square(k), {3}, true) * reshape(exp(neg(map.tau)), {1, H, 1, 1})  // [B,H,N,1]
-                              : Var(Tensor::zeros({B, H, N, 1}));
+// The losses [H] of a student with features fq, fk [B,H,N,M] and log_weights [B,H,N,1] of its keys.
+Var distance_from(const Tensor& teacher_q, const Tensor& teacher_k, const Var& fq, const Var& fk,
+                  const Var& log_weights, const AttentionMask& mask, float floor) {
+  const Index B = fq.size(0), H = fq.size(1), N = fq.size(2);
   // Leaves of the blocks' tapes: the same values, with gradients of their own.
   const bool recording = Tape::current() && (fq.requires_grad() || fk.requires_grad() || log_weights.requires_grad());
   const auto leaf = [&](const Var& x) { return Var(x.value(), recording && x.requires_grad()); };
@@ -121,14 +85,46 @@ Var attention_distillation(const Tensor& teacher_q, const Tensor& teacher_k, con
   }
   const float mean = counted > 0 ? float(1 / counted) : 0;
   const auto gradient = [&](const Var& x) { return x.has_grad() ? x.grad() : Tensor(); };
-  return scale(record(op, losses, {&fq, &fk, &log_weights},
+  return scale(record("attention_distillation", losses, {&fq, &fk, &log_weights},
                       [to_q = fq.gradient(), to_k = fk.gradient(), to_w = log_weights.gradient(), dq = gradient(q_leaf),
                        dk = gradient(k_leaf), dw = gradient(w_leaf)](const Tensor& dy) {
-                        release(to_q, dq, dy);
-                        release(to_k, dk, dy);
-                        release(to_w, dw, dy);
+                        // grad [B,H,..] times the gradient of the head's loss
+                        const auto release = [&](const Gradient& to, const Tensor& grad) {
+                          if (grad.defined()) pass_scaled(to, grad, dy, grad.size(0));
+                        };
+                        release(to_q, dq);
+                        release(to_k, dk);
+                        release(to_w, dw);
                       }),
                mean);
+}
+
+}  // namespace
+
+Var attention_distillation(const Tensor& teacher_q, const Tensor& teacher_k, const Var& q, const Var& k,
+                           const FeatureMapVars& map, const AttentionMask& mask, float floor) {
+  const char* op = "attention_distillation";
+  for (const auto& [name, x] :
+       {std::pair("teacher_q", Var(teacher_q)), {"teacher_k", Var(teacher_k)}, {"q", q}, {"k", k}})
+    check_input(op, name, x);
+  check(op, q.shape().rank() == 4 && k.shape() == q.shape(), "q is ", q.shape(), ", k ", k.shape(),
+        "; both must be [B,H,N,d]");
+  const Index B = q.size(0), H = q.size(1), N = q.size(2);
+  check(op, teacher_k.shape() == teacher_q.shape() && teacher_q.shape() == q.shape().with(3, teacher_q.size(3)),
+        "the teacher's q is ", teacher_q.shape(), ", its k ", teacher_k.shape(), ", but the student's ", q.shape());
+  check(op, floor >= 0.0f && floor < 1.0f, "floor ", floor, " is not in [0, 1)");
+  check(op, map.kind != FeatureKind::performer && map.kind != FeatureKind::polaformer,
+        "performer and polaformer have no weights phi(q).phi(k) that could be compared");
+  if (mask.key_mask.defined()) {
+    check_ints(op, "key_mask", mask.key_mask);
+    check(op, mask.key_mask.shape() == Shape({B, N}), "key_mask ", mask.key_mask.shape(), " for ", B, " sequences of ",
+          N, " keys");
+  }
+  const Var fq = feature_map(q, map), fk = feature_map(k, map, true);
+  const Var log_weights = map.tau.defined()
+                              ? sum(square(k), {3}, true) * reshape(exp(neg(map.tau)), {1, H, 1, 1})  // [B,H,N,1]
+                              : Var(Tensor::zeros({B, H, N, 1}));
+  return distance_from(teacher_q, teacher_k, fq, fk, log_weights, mask, floor);
 }
 
 }  // namespace flexformer

@@ -107,17 +107,8 @@ struct Kept {
   GradOut at(Index row, bool add) {
     return grad.defined() ? GradOut{grad.data() + row * grad.shape().last(), add} : GradOut{};
   }
-  // to (+)= dy * grad
   void release(const Tensor& dy) const {
-    const GradOut out = grad.defined() ? to.out() : GradOut{};
-    if (!out) return;
-    launch(dy.device(), BinaryBwd{.da = out,
-                                  .db = {},
-                                  .dy = grad.data(),
-                                  .a = grad.data(),
-                                  .b = dy.data(),
-                                  .shape = broadcast_box({grad.numel()}, {grad.numel()}, {1}),
-                                  .op = Binary::mul});
+    if (grad.defined()) pass_scaled(to, grad, dy, 1);
   }
 };
 
