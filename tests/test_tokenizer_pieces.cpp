@@ -44,9 +44,24 @@ std::string llama2c_file() {
   return bytes;
 }
 
-std::unique_ptr<Tokenizer> pieces() {
+std::unique_ptr<Tokenizer> pieces(bool parse_specials = false) {
   const TemporaryFolder home;
-  return load_vocabulary(home.file("tok.bin", llama2c_file()), {});
+  TokenizerOptions options;
+  options.parse_specials = parse_specials;
+  return load_vocabulary(home.file("tok.bin", llama2c_file()), options);
+}
+
+// A text comes back, token by token, and these cover its bytes.
+void check_round_trip(const Tokenizer& tokenizer, const std::string& text) {
+  CAPTURE(text);
+  const std::vector<std::int32_t> ids = tokenizer.encode(text);
+  CHECK(tokenizer.decode(ids) == text);
+  std::string streamed;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    CHECK(tokenizer.covered_bytes(text, ids, i) == std::ssize(streamed));
+    streamed += tokenizer.decode_next(i ? ids[i - 1] : -1, ids[i]);
+  }
+  CHECK(tokenizer.covered_bytes(text, ids, ids.size()) == std::ssize(text));
 }
 
 std::string random_bytes(std::uint64_t seed, std::size_t count) {
@@ -96,17 +111,17 @@ TEST_CASE("sentencepiece gives any bytes back, and all bytes are covered") {
   std::vector<std::string> texts = {" ",   "  ", " a", "<s>", "</s>a<unk>", "\xE2\x96\x81", std::string("\0x", 2),
                                     "\xC3"};
   for (std::uint64_t seed = 0; seed < 40; ++seed) texts.push_back(random_bytes(seed, seed * 5));
-  for (const std::string& text : texts) {
-    CAPTURE(text);
-    const Ids ids = tokenizer->encode(text);
-    CHECK(tokenizer->decode(ids) == text);
-    std::string streamed;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      CHECK(tokenizer->covered_bytes(text, ids, i) == std::ssize(streamed));
-      streamed += tokenizer->decode_next(i ? ids[i - 1] : -1, ids[i]);
-    }
-    CHECK(tokenizer->covered_bytes(text, ids, ids.size()) == std::ssize(text));
-  }
+  for (const std::string& text : texts) check_round_trip(*tokenizer, text);
+}
+
+TEST_CASE("sentencepiece takes <s> in a text for the start of another, if it is told to") {
+  const auto tokenizer = pieces(true);
+  CHECK(tokenizer->encode("a<s>abc</s>") == Ids{1, first + 8, 1, first, first + 6, 2});
+  CHECK(tokenizer->encode("<s>a") == Ids{1, first + 8});
+  CHECK(tokenizer->covered_bytes("<s>a", Ids{1, first + 8}, 1) == 3);
+  for (const char* text : {"a<s>b", "ab<s><s> a", "a</s>b<s>", " <s> "}) check_round_trip(*tokenizer, text);
+  const auto again = Tokenizer::from_json(tokenizer->to_json(), "json");
+  CHECK(again->encode("a<s>a") == Ids{1, first + 8, 1, first + 8});
 }
 
 TEST_CASE("sentencepiece's tokens survive tokenizer.json and llama2.c's file") {

@@ -33,8 +33,10 @@ void add_distill_options(Options& options) {
   options.add_choice("model.attention", "flexformer_n", student_kinds(), "kind of attention of the student");
   options.add_integer("model.features", 0, {.max = 1 << 16, .help = "as for training; 0: the head size"});
   options.add_real("model.floor", -1, {.min = -1, .max = 1, .below = true, .help = "as for training"});
-  options.add_real("model.omega_scale", 1,
-                   {.max = 1000, .help = "as for training; at 1 the kernels start as approximations of softmax's"});
+  options.add_choice("start", "fitted", {"fitted", "paper"},
+                     "of the frequencies and tau: fitted to how far apart the teacher's queries and keys are, from "
+                     "where the kernels learn fastest; or the paper's, an approximation of softmax's kernel");
+  options.add_real("model.omega_scale", 1, {.max = 1000, .help = "as for training; start=fitted shrinks it further"});
   options.add_flag("model.train_tau", false, "learn the scale of the norm factor in flexformer_s too");
   options.add_integer("train.steps", 2000, {.unit = "steps", .help = "in which the kernels alone learn"});
   options.add_integer("train.batch", 32, {.min = 1, .max = 1e7, .unit = "rows", .help = "rows of a batch"});
@@ -217,7 +219,10 @@ int distill(Options& options) {
   const Parameters& parameters = student->parameters();
   teacher.load_best_without_kernels(parameters, student->vocabulary());
   const std::string& given = options.text("kernels");
-  if (!given.empty()) RunFolder::for_use(given, "").load_best_kernels(parameters);
+  if (!given.empty())
+    RunFolder::for_use(given, "").load_best_kernels(parameters);
+  else if (options.text("start") == "fitted")
+    fit_kernels(student->task());
   for (const RunFolder& each : {folder, kernels}) student->write_vocabulary(each);
 
   std::vector<Stage> stages;

@@ -1,6 +1,7 @@
 #include "train/distillation_task.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "train/files.h"
 
@@ -12,6 +13,27 @@ Var heads_of(const Var& projected, const MultiHeadAttention& layer, Index part) 
   const Index B = projected.size(0), T = projected.size(1), C = layer.heads * layer.head_size;
   return permute(reshape(slice(projected, 2, part * C, (part + 1) * C), {B, T, layer.heads, layer.head_size}),
                  {0, 2, 1, 3});
+}
+
+// Scales the frequencies of each head, and tau; see fit_kernels(). Padding counts as well: a start need not be exact.
+void fit_layer(const MultiHeadAttention& layer, const Var& projected) {
+  const FeatureKind features = layer.kind->features;
+  if (features != FeatureKind::trig_s && features != FeatureKind::trig_n) return;
+  const Var q = heads_of(projected, layer, 0), k = heads_of(projected, layer, 1);
+  // E |q - k|^2 of a query and a key that know nothing of each other
+  const Var apart = sum(variance(q, {0, 2}) + variance(k, {0, 2}) + square(mean(q, {0, 2}) - mean(k, {0, 2})), {1});
+  const Var spread = variance(sum(square(k), {3}), {0, 2});
+  const std::vector<float> squares = apart.value().to_vector(), variances = spread.value().to_vector();
+  std::vector<float> narrower(squares.size()), tau = layer.tau.value().to_vector();
+  for (std::size_t h = 0; h < tau.size(); ++h) {
+    narrower[h] = 1 / std::sqrt(std::max(1.0f, squares[h] / std::sqrt(float(layer.head_size))));
+    tau[h] = std::max(tau[h], 0.5f * std::log(std::max(variances[h], 1e-20f)));
+  }
+  const Index H = layer.heads;
+  const Var factor(Tensor::from({H, 1, 1}, narrower, projected.device()));
+  for (const Var& w : {layer.w1, layer.w2})
+    if (w.defined()) Tensor(w.value()).copy_from((w * factor).value());
+  Tensor(layer.tau.value()).copy_from(Tensor::from({H}, tau, projected.device()));
 }
 
 double count_tokens(const Var& projected, const AttentionMask& mask) {
@@ -95,6 +117,14 @@ Evaluation DistillationTask::evaluate(const Pass&) {
   out.summary["head_losses"] = losses.to_json();
   out.words = text("(the teacher's own loss: ", fixed(teacher.loss, 4), ")");
   return out;
+}
+
+void fit_kernels(Task& task) {
+  const Pass::Observer fit = [](const MultiHeadAttention& layer, const Var& projected, const AttentionMask&) {
+    fit_layer(layer, projected);
+  };
+  task.begin_step(0);
+  task.loss_sum(0, {.observer = &fit});
 }
 
 std::uint64_t hash_without_kernels(const Parameters& parameters) {

@@ -58,6 +58,13 @@ class DistillationTask : public Task {
 Var layer_distillation(const MultiHeadAttention& layer, const Var& projected, const AttentionMask& mask,
                        double& tokens);
 
+// Gives the kernels of the trigonometric kinds a start from which they can learn, by one batch of `task`. The usual one
+// approximates softmax's own kernel, but where the teacher's queries and keys are long that kernel is so narrow that a
+// few frequencies oscillate across it: half of the weights are negative, and give no gradient. Here each head measures
+// q and k in units in which |q - k|^2 / sqrt d has a mean of 1 at most, and exp(-tau) falls until the keys' log-weights
+// have a deviation of 1 at most: nearly even weights, which sharpen as they learn.
+void fit_kernels(Task& task);
+
 // A hash of all parameters but the attention kernels', to prove that they did not change.
 std::uint64_t hash_without_kernels(const Parameters& parameters);
 

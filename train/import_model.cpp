@@ -22,7 +22,8 @@ int import(Options& options) {
   use_machine_options(options);
   const std::string& from = options.text("from");
   if (from.empty()) throw UsageError("no model is given: from=DIR, a folder with config.json and model.safetensors");
-  const ImportOptions import{options.text("tokenizer"), split(options.text("labels")), options.flag("pairs")};
+  const ImportOptions import{options.text("tokenizer"), split(options.text("labels")), options.flag("pairs"),
+                             options.flag("parse_specials")};
   const RunFolder folder = RunFolder::for_training(options.text("out"), "import", false);
   if (folder.has_best()) fail(folder.path().string(), " already holds a model; choose another out=DIR");
   for (const std::string& line : import_model(from, folder, import)) std::cout << line << "\n";
@@ -44,6 +45,9 @@ int main(int argc, char** argv) {
                    "names of an encoder's classes, separated by commas, in the order of its outputs; empty: those of "
                    "config.json");
   options.add_flag("pairs", false, "an encoder reads pairs of texts");
+  options.add_flag("parse_specials", false,
+                   "names of special tokens in a text, as <|endoftext|> or <s> between documents, become those "
+                   "tokens");
   flexformer::add_machine_options(options);
   return flexformer::run_program(options, argc, argv, flexformer::import);
 }

@@ -35,12 +35,13 @@ std::string tokenizer_path(const fs::path& from, const std::string& given) {
 }
 
 // Token tables often have more rows than the tokenizer has tokens, to be of a round size: it gets unused ones.
-std::unique_ptr<Tokenizer> tokenizer_of_size(const std::string& path, Index rows) {
-  std::unique_ptr<Tokenizer> tokenizer = load_vocabulary(path, {});
+std::unique_ptr<Tokenizer> tokenizer_of_size(const std::string& path, Index rows, bool parse_specials) {
+  TokenizerOptions options;
+  options.parse_specials = parse_specials;
+  std::unique_ptr<Tokenizer> tokenizer = load_vocabulary(path, options);
   const Index tokens = tokenizer->vocab_size();
   if (tokens > rows) fail(path, " has ", tokens, " tokens, but the model's token table only ", rows, " rows");
   if (tokens == rows) return tokenizer;
-  TokenizerOptions options;
   for (Index i = tokens; i < rows; ++i) options.specials.push_back(text("<unused_", i, ">"));
   return load_vocabulary(path, options);
 }
@@ -166,7 +167,7 @@ std::vector<std::string> import_model(const fs::path& from, const RunFolder& fol
   if (!classifier && !import.labels.empty())
     throw UsageError(text("labels are of classifiers, but ", model.source, " describes a language model"));
   const std::string path = tokenizer_path(from, import.tokenizer);
-  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of_size(path, vocabulary_of(model));
+  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of_size(path, vocabulary_of(model), import.parse_specials);
   options.set("data.tokenizer", path);
   return classifier ? import_classifier(model, options, *tokenizer, folder, import)
                     : import_language_model(model, options, *tokenizer, folder);

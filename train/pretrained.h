@@ -69,6 +69,7 @@ struct ImportOptions {
   std::string tokenizer = {};            // file or folder; empty: in the model's own folder
   std::vector<std::string> labels = {};  // of an encoder's classes; empty: the config's
   bool pairs = false;                    // an encoder reads pairs of texts
+  bool parse_specials = false;           // as in TokenizerOptions
 };
 // Makes `folder` the run folder of a trained model: config.json, tokenizer.json, labels.json, checkpoint/best, and
 // pretrained.json with what an export needs. Returns lines for people.

@@ -17,8 +17,6 @@ void say(const CacheOptions& cache, const std::string& line) {
   if (cache.reading.console) cache.reading.console->say(line);
 }
 
-std::uint64_t tokenizer_hash(const Tokenizer& tokenizer) { return fnv1a64(dump_json(tokenizer.to_json())); }
-
 std::string short_hash(std::uint64_t hash) { return fingerprint(hash).substr(0, 8); }
 
 bool is_kept(const TextSource& text, const CacheOptions& cache) {
@@ -124,12 +122,12 @@ std::unique_ptr<Tokenizer> read_vocabulary(const fs::path& path, const Json& wit
 }  // namespace
 
 std::vector<fs::path> token_file_places(const TextSource& text, const Tokenizer& tokenizer, const CacheOptions& cache) {
-  return token_places(text, tokenizer_hash(tokenizer), cache);
+  return token_places(text, tokenizer.hash(), cache);
 }
 
 TokenizedText cached_tokens(TextSource& text, const Tokenizer& tokenizer, const CacheOptions& cache) {
   if (!is_kept(text, cache)) return tokenize(text, tokenizer, cache.reading);
-  const TokenFileKey key{text.stamp(), tokenizer_hash(tokenizer), tokenizer.vocab_size()};
+  const TokenFileKey key{text.stamp(), tokenizer.hash(), tokenizer.vocab_size()};
   const std::vector<fs::path> places = token_places(text, key.tokenizer, cache);
   std::string reason;
   for (const fs::path& path : places) {

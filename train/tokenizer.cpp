@@ -179,6 +179,18 @@ std::int32_t Tokenizer::start_id() const {
   return std::max(first, 0);
 }
 
+std::pair<std::size_t, std::int32_t> Tokenizer::find_special(std::string_view text, std::size_t from,
+                                                             std::size_t end) const {
+  for (std::size_t at = from; at < end; ++at) {
+    std::int32_t longest = -1;
+    for (const std::int32_t id : special_ids_)
+      if (text.substr(at).starts_with(token(id)) && (longest < 0 || token(id).size() > token(longest).size()))
+        longest = id;
+    if (longest >= 0) return {at, longest};
+  }
+  return {end, -1};
+}
+
 Json Tokenizer::to_json() const {
   Json json = {{"format_version", format_version}, {"name", name()}, {"lowercase", lowercase_}};
   json["specials"] = Json::array();
@@ -187,7 +199,12 @@ Json Tokenizer::to_json() const {
   return json;
 }
 
-std::string Tokenizer::fingerprint() const { return flexformer::fingerprint(dump_json(to_json())); }
+std::uint64_t Tokenizer::hash() const {
+  std::call_once(hashed_, [this] { hash_ = fnv1a64(dump_json(to_json())); });
+  return hash_;
+}
+
+std::string Tokenizer::fingerprint() const { return flexformer::fingerprint(hash()); }
 
 std::unique_ptr<Tokenizer> Tokenizer::from_json(const Json& json, const std::string& source) {
   const auto version = json_get<std::int64_t>(json, "format_version", source);

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,7 +20,8 @@ struct TokenizerOptions {
   bool lowercase = false;         // texts are lower-cased first
   bool keep_newlines = true;      // word: a newline is the token "\n" (language models) or mere space (classifiers)
   bool split_punctuation = true;  // word: false for texts that are already split into words by spaces
-  bool parse_specials = false;    // gpt2: the name of a special token in a text, as "<|endoftext|>", becomes its id
+  // gpt2, sentencepiece: the name of a special token in a text, as "<|endoftext|>" or "<s>", becomes its id
+  bool parse_specials = false;
   // word: distinct words that are counted at a time; bpe: half as many pieces. See make_tokenizer().
   std::int64_t word_limit = std::int64_t(1) << 20;
   // {"<pad>", "<unk>"} for classifiers. Ids 0, 1, ...; of a ready vocabulary: its own where it has them, else behind
@@ -71,9 +73,11 @@ class Tokenizer {
   // What to start generating from when there is no prompt: the newline if it is one token, else the first real token.
   virtual std::int32_t start_id() const;
 
-  // Tokens are written by json_bytes(), so any bytes survive. The same vocabulary gives the same fingerprint.
+  // Tokens are written by json_bytes(), so any bytes survive. The same vocabulary gives the same hash, which is made
+  // once: a program asks for it several times, and a large vocabulary takes a while to write.
   Json to_json() const;
-  std::string fingerprint() const;
+  std::uint64_t hash() const;
+  std::string fingerprint() const;  // the hash in letters
   // Throws Error "source: ..." if `json` is not what to_json() writes.
   static std::unique_ptr<Tokenizer> from_json(const Json& json, const std::string& source);
 
@@ -87,10 +91,17 @@ class Tokenizer {
   virtual std::size_t encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const = 0;
   virtual bool space_between(std::int32_t, std::int32_t) const { return false; }
   virtual void add_to_json(Json& json) const = 0;
+  // Where in text[from, end) the first name of a special token starts, the longest that does, and its id; {end, -1}
+  // where there is none. A name may go on behind `end`.
+  std::pair<std::size_t, std::int32_t> find_special(std::string_view text, std::size_t from, std::size_t end) const;
 
   std::vector<std::string> tokens_;
   std::vector<std::int32_t> special_ids_;
   bool lowercase_;
+
+ private:
+  mutable std::once_flag hashed_;
+  mutable std::uint64_t hash_ = 0;
 };
 
 // The kinds make_tokenizer() knows: byte, char, word, bpe.

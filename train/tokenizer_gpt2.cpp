@@ -102,17 +102,13 @@ std::size_t Gpt2Tokenizer::encode_settled(const TextPart& part, std::vector<std:
   const std::string_view text = part.text;
   const std::size_t unsettled = part.last ? 0 : longest_special_;
   std::size_t from = 0, end = text.size() - std::min(text.size(), unsettled);
-  for (std::size_t at = 0; parse_specials_ && at < end; ++at) {
-    std::int32_t longest = -1;
-    for (const std::int32_t id : special_ids_)
-      if (text.substr(at).starts_with(token(id)) && (longest < 0 || token(id).size() > token(longest).size()))
-        longest = id;
-    if (longest < 0) continue;
+  while (parse_specials_ && from < end) {
+    const auto [at, special] = find_special(text, from, end);
+    if (special < 0) break;
     Gpt2Scanner before(text.substr(from, at - from));
     cached_merges_->append(before, ids);
-    ids.push_back(longest);
-    from = at + token(longest).size();
-    at = from - 1;
+    ids.push_back(special);
+    from = at + token(special).size();
   }
   const TextPart rest{.text = text.substr(from, std::max(end, from) - from), .last = part.last};
   PartScanner scanner(Gpt2Scanner(rest.text), rest);

@@ -17,7 +17,8 @@ void add_tokenizer_options(Options& options, const std::string& kind, const std:
   options.add_flag("data.split_punctuation", true,
                    "word: punctuation marks are tokens of their own; false for text that is split by spaces already");
   options.add_flag("data.parse_specials", false,
-                   "GPT-2's vocabulary: names of special tokens in a text, as <|endoftext|>, become those tokens");
+                   "ready vocabularies: names of special tokens in a text, as <|endoftext|> or <s>, become those "
+                   "tokens");
   options.add_integer(
       "data.vocab", 0,
       {.max = 1e7, .unit = "tokens", .help = "largest vocabulary of word and bpe; 0: no limit (bpe: 8192)"});

@@ -47,10 +47,11 @@ struct SentencePieceTokenizer::Candidate {
   bool operator<(const Candidate& other) const { return score != other.score ? score < other.score : at > other.at; }
 };
 
-SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceVocabulary vocabulary, bool lowercase,
+SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceVocabulary vocabulary, bool lowercase, bool parse_specials,
                                                const std::string& source)
     : Tokenizer(texts_of(vocabulary.pieces, vocabulary.special_ids), vocabulary.special_ids, lowercase),
-      scores_(std::move(vocabulary.scores)) {
+      scores_(std::move(vocabulary.scores)),
+      parse_specials_(parse_specials) {
   byte_ids_.fill(-1);
   for (std::int32_t id = 0; id < vocab_size(); ++id) {
     const std::string& piece = vocabulary.pieces[std::size_t(id)];
@@ -81,9 +82,25 @@ std::int32_t SentencePieceTokenizer::piece_of(std::string_view text) const {
 }
 
 std::size_t SentencePieceTokenizer::encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const {
-  if (!part.last || part.text.empty()) return 0;
+  const std::string_view text = part.text;
+  if (!part.last || text.empty()) return 0;
+  const auto next_special = [&](std::size_t from) {
+    return parse_specials_ ? find_special(text, from, text.size()) : std::pair(text.size(), -1);
+  };
+  if (start_ >= 0 && next_special(0).first > 0) ids.push_back(start_);
+  for (std::size_t from = 0; from < text.size();) {
+    const auto [at, special] = next_special(from);
+    append_text(text.substr(from, at - from), ids);
+    if (special >= 0) ids.push_back(special);
+    from = at + (special >= 0 ? token(special).size() : 0);
+  }
+  return text.size();
+}
+
+void SentencePieceTokenizer::append_text(std::string_view given, std::vector<std::int32_t>& ids) const {
+  if (given.empty()) return;
   std::string text(1, ' ');
-  text += part.text;
+  text += given;
   // Parts are known by where they start: their length (0: no part starts here), token, and the start of the one before.
   std::vector<std::size_t> length(text.size() + 1, 0), before(text.size() + 1, text.npos);
   std::vector<std::int32_t> token_at(text.size(), -1);
@@ -113,19 +130,17 @@ std::size_t SentencePieceTokenizer::encode_settled(const TextPart& part, std::ve
     if (before[best.at] != text.npos) consider(before[best.at]);
     consider(best.at);
   }
-  if (start_ >= 0) ids.push_back(start_);
   for (std::size_t at = 0; at < text.size(); at += length[at]) {
     if (token_at[at] >= 0)
       ids.push_back(token_at[at]);
     else
       for (std::size_t i = at; i < at + length[at]; ++i) ids.push_back(byte_ids_[static_cast<unsigned char>(text[i])]);
   }
-  return part.text.size();
 }
 
 std::string SentencePieceTokenizer::decode_next(std::int32_t previous, std::int32_t id) const {
   const std::string& bytes = token(id);
-  const bool starts = previous < 0 || (start_ >= 0 && previous == start_);
+  const bool starts = previous < 0 || is_special(previous);
   if (previous < 0 && id == start_) return "";
   return starts && !is_special(id) && bytes.starts_with(' ') ? bytes.substr(1) : bytes;
 }
@@ -134,11 +149,18 @@ std::int64_t SentencePieceTokenizer::covered_bytes(std::string_view text, std::s
                                                    std::size_t count) const {
   if (count >= ids.size()) return std::ssize(text);
   std::int64_t bytes = 0;
-  for (const std::int32_t id : ids.first(count)) bytes += token_bytes(id);
-  return std::max<std::int64_t>(bytes - 1, 0);  // without the blank in front
+  bool starts = true;
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool special = is_special(ids[i]);
+    const bool added = i == 0 && ids[i] == start_ && !(parse_specials_ && text.starts_with(token(start_)));
+    if (!added) bytes += std::ssize(token(ids[i])) - (starts && !special ? 1 : 0);  // without the blank in front
+    starts = special;
+  }
+  return bytes;
 }
 
 void SentencePieceTokenizer::add_to_json(Json& json) const {
+  json["parse_specials"] = parse_specials_;
   json["pieces"] = Json::array();
   for (std::int32_t id = 0; id < vocab_size(); ++id)
     json["pieces"].push_back(is_special(id) ? Json() : json_bytes(piece(id)));
@@ -153,7 +175,8 @@ std::unique_ptr<Tokenizer> SentencePieceTokenizer::from_json(const Json& json, c
   if (!scores.is_array() || scores.size() != vocabulary.pieces.size())
     fail(source, ": expected as many 'scores' as 'pieces', which are ", vocabulary.pieces.size());
   for (const Json& score : scores) vocabulary.scores.push_back(float(number_from_json(score, source)));
-  return std::make_unique<SentencePieceTokenizer>(std::move(vocabulary), lowercase, source);
+  const bool parse_specials = json_get<bool>(json, "parse_specials", source);
+  return std::make_unique<SentencePieceTokenizer>(std::move(vocabulary), lowercase, parse_specials, source);
 }
 
 }  // namespace flexformer

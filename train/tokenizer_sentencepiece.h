@@ -20,12 +20,14 @@ struct SentencePieceVocabulary {
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   // Throws Error "source: ..." if a byte token is missing or a score is not a number.
-  SentencePieceTokenizer(SentencePieceVocabulary vocabulary, bool lowercase, const std::string& source);
+  SentencePieceTokenizer(SentencePieceVocabulary vocabulary, bool lowercase, bool parse_specials,
+                         const std::string& source);
   static std::unique_ptr<Tokenizer> from_json(const Json& json, const std::vector<std::string>& specials,
                                               bool lowercase, const std::string& source);
 
   std::string name() const override { return "sentencepiece"; }
-  // A text starts with "<s>" where there is such a token; it and the blank in front of the text do not come back.
+  // A text starts with "<s>" where there is such a token; it and the blank in front of the text do not come back. With
+  // parse_specials a file holds many texts, and "<s>" stands between them.
   std::string decode_next(std::int32_t previous, std::int32_t id) const override;
   std::int64_t covered_bytes(std::string_view text, std::span<const std::int32_t> ids,
                              std::size_t count) const override;
@@ -35,18 +37,20 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string piece(std::int32_t id) const;  // as in SentencePieceVocabulary
 
  protected:
-  // The whole text at once: pieces may be joined over any distance.
+  // A text is taken whole: pieces may be joined over any distance.
   std::size_t encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const override;
   void add_to_json(Json& json) const override;
 
  private:
   struct Candidate;
+  void append_text(std::string_view given, std::vector<std::int32_t>& ids) const;
   std::int32_t piece_of(std::string_view text) const;
 
   std::vector<float> scores_;
   std::array<std::int32_t, 256> byte_ids_;
   std::unordered_map<std::string_view, std::int32_t> ids_;  // of pieces that text can make; keys lie in tokens_
   std::int32_t start_ = -1;
+  bool parse_specials_;
 };
 
 // Whether the name ends as those of the files that load_sentencepiece() reads.

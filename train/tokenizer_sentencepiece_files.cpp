@@ -162,7 +162,8 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& path,
     vocabulary.pieces.push_back(special);
     vocabulary.scores.push_back(0);
   }
-  return std::make_unique<SentencePieceTokenizer>(std::move(vocabulary), options.lowercase, source);
+  return std::make_unique<SentencePieceTokenizer>(std::move(vocabulary), options.lowercase, options.parse_specials,
+                                                  source);
 }
 
 std::string write_sentencepiece(const SentencePieceTokenizer& tokenizer) {
