@@ -5,8 +5,6 @@ namespace flexformer::cuda {
 
 #define FLEXFORMER_MISSING(Kernel) \
   void run(const Kernel&) { fail(#Kernel ": there is no CUDA kernel for this yet; use device=cpu"); }
-FLEXFORMER_MISSING(FeatureFwd)
-FLEXFORMER_MISSING(FeatureBwd)
 FLEXFORMER_MISSING(LinearAttentionFwd)
 FLEXFORMER_MISSING(LinearAttentionBwd)
 FLEXFORMER_MISSING(LinearAttentionStep)
