@@ -5,9 +5,7 @@ namespace flexformer::cuda {
 
 #define FLEXFORMER_MISSING(Kernel) \
   void run(const Kernel&) { fail(#Kernel ": there is no CUDA kernel for this yet; use device=cpu"); }
-FLEXFORMER_MISSING(LinearAttentionFwd)
 FLEXFORMER_MISSING(LinearAttentionBwd)
-FLEXFORMER_MISSING(LinearAttentionStep)
 #undef FLEXFORMER_MISSING
 
 }  // namespace flexformer::cuda
