@@ -20,9 +20,11 @@ struct Visibility {
   Tensor queries;  // [B or 1, 1, R, 1]: 1 for queries that count
 };
 
+// On the host.
 Visibility visibility(const Block& block, const AttentionMask& mask, Index N) {
   const Index B = mask.key_mask.defined() ? mask.key_mask.size(0) : 1, R = block.to - block.from;
-  const std::int32_t* present = mask.key_mask.defined() ? mask.key_mask.ints() : nullptr;
+  const Tensor key_mask = mask.key_mask.to(Device::cpu);
+  const std::int32_t* present = key_mask.defined() ? key_mask.ints() : nullptr;
   Visibility v{Tensor::full({B, 1, R, block.keys}, 0), Tensor::full({B, 1, R, 1}, 1)};
   for (Index b = 0; b < B; ++b)
     for (Index r = 0; r < R; ++r) {
@@ -38,12 +40,13 @@ Visibility visibility(const Block& block, const AttentionMask& mask, Index N) {
 // -sum over batch and queries of sum_j P_ij log A_ij, for each head: [H].
 Var block_loss(const Var& fq, const Var& fk, const Var& log_weights, const Var& teacher, const Visibility& visible,
                float floor) {
-  const Var hidden(visible.keys);
-  const Var P = softmax(teacher + hidden, -1) * Var(visible.queries);
+  const Device device = fq.device();
+  const Var hidden(visible.keys.to(device));
+  const Var P = softmax(teacher + hidden, -1) * Var(visible.queries.to(device));
   const Var kw = matmul(fq, fk, false, true) * softmax(log_weights + hidden, -1);  // k_ij w_j / sum_j w_j
   const Var ratio = sum(kw, {-1}, true);
-  const Var A = kw / (floor > 0 ? maximum(ratio, Var(Tensor::full({1}, floor))) : ratio);
-  return -sum(P * log(maximum(A, Var(Tensor::full({1}, kLeastWeight)))), {0, 2, 3});
+  const Var A = kw / (floor > 0 ? maximum(ratio, Var(Tensor::full({1}, floor, device))) : ratio);
+  return -sum(P * log(maximum(A, Var(Tensor::full({1}, kLeastWeight, device)))), {0, 2, 3});
 }
 
 // The losses [H] of a student with features fq, fk [B,H,N,M] and log_weights [B,H,N,1] of its keys.
@@ -77,15 +80,16 @@ Var distance_from(const Tensor& teacher_q, const Tensor& teacher_k, const Var& f
       Tape tape;
       const Var sums = loss();
       part = sums.value();
-      tape.backward(sums, Tensor::full({H}, 1));
+      tape.backward(sums, Tensor::full({H}, 1, fq.device()));
     } else {
       part = loss().value();
     }
-    for (Index h = 0; h < H; ++h) losses.data()[h] += part.data()[h];
+    const std::vector<float> of_heads = part.to_vector();
+    for (Index h = 0; h < H; ++h) losses.data()[h] += of_heads[std::size_t(h)];
   }
   const float mean = counted > 0 ? float(1 / counted) : 0;
   const auto gradient = [&](const Var& x) { return x.has_grad() ? x.grad() : Tensor(); };
-  return scale(record("attention_distillation", losses, {&fq, &fk, &log_weights},
+  return scale(record("attention_distillation", losses.to(fq.device()), {&fq, &fk, &log_weights},
                       [to_q = fq.gradient(), to_k = fk.gradient(), to_w = log_weights.gradient(), dq = gradient(q_leaf),
                        dk = gradient(k_leaf), dw = gradient(w_leaf)](const Tensor& dy) {
                         // grad [B,H,..] times the gradient of the head's loss
@@ -123,7 +127,7 @@ Var attention_distillation(const Tensor& teacher_q, const Tensor& teacher_k, con
   const Var fq = feature_map(q, map), fk = feature_map(k, map, true);
   const Var log_weights = map.tau.defined()
                               ? sum(square(k), {3}, true) * reshape(exp(neg(map.tau)), {1, H, 1, 1})  // [B,H,N,1]
-                              : Var(Tensor::zeros({B, H, N, 1}));
+                              : Var(Tensor::zeros({B, H, N, 1}, DType::f32, q.device()));
   return distance_from(teacher_q, teacher_k, fq, fk, log_weights, mask, floor);
 }
 
