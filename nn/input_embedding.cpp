@@ -30,8 +30,11 @@ Tensor sinusoids(Index first, Index count, Index dim, float rms) {
 }
 
 InputEmbedding::InputEmbedding(const Scope& scope, Index dim, const InputOptions& options, const Initialisation& init)
-    : token(scope.sub("token").parameter("weight", {options.vocabulary, dim}, init.embedding, {.decay = true})),
-      options_(options) {
+    : options_(options), dim_(dim) {
+  if (options.adaptive.cutoffs.empty())
+    token = scope.sub("token").parameter("weight", {options.vocabulary, dim}, init.embedding, {.decay = true});
+  else
+    adaptive.emplace(scope.sub("token"), options.vocabulary, dim, options.adaptive, init.embedding);
   if (options.position == Position::learned) {
     const Shape shape = {options.position_offset + options.block, dim};
     Tensor start = scope.sub("position").draw(shape, init.embedding);
@@ -44,7 +47,7 @@ InputEmbedding::InputEmbedding(const Scope& scope, Index dim, const InputOptions
 }
 
 Var InputEmbedding::positions(Index first, Index count) const {
-  if (options_.position == Position::sinusoidal) return Var(sinusoids(first, count, token.size(1), position_rms));
+  if (options_.position == Position::sinusoidal) return Var(sinusoids(first, count, dim_, position_rms));
   const Index offset = options_.position_offset, rows = position.size(0) - offset;
   check("positions", first + count <= rows, "a sequence of ", first + count, " tokens, but the position table has ",
         rows,
@@ -55,7 +58,7 @@ Var InputEmbedding::positions(Index first, Index count) const {
 
 Var InputEmbedding::forward(const Tensor& ids, Index first, const Pass& pass, const Tensor& types) const {
   check("model", ids.rank() == 2, "token numbers must be [batch, time], got ", ids.shape());
-  Var h = embedding(token, ids, options_.padding);
+  Var h = adaptive ? adaptive->forward(ids) : embedding(token, ids, options_.padding);
   if (options_.position == Position::learned || options_.position == Position::sinusoidal)
     h = h + positions(first, ids.size(1));
   if (type.defined()) h = h + (types.defined() ? embedding(type, types) : slice(type, 0, 0, 1));

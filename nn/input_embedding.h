@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "nn/adaptive.h"
 #include "nn/attention.h"
 
 namespace flexformer {
@@ -18,6 +19,7 @@ Tensor sinusoids(Index first, Index count, Index dim, float rms);
 
 struct InputOptions {
   Index vocabulary = 0;
+  AdaptiveOptions adaptive = {};
   Index block = 0;  // rows of the learned position table: the longest sequence
   Position position = Position::learned;
   Index position_offset = 0;     // rows of the learned table before that of the first token
@@ -37,14 +39,16 @@ class InputEmbedding {
   // Error for an id outside the vocabulary and for a sequence that passes the end of the position table.
   Var forward(const Tensor& ids, Index first, const Pass& pass, const Tensor& types = Tensor()) const;
 
-  Var token;     // [V,C]
+  Var token;     // [V,C]; undefined if adaptive
   Var position;  // [position_offset + block,C]; undefined unless learned
   Var type;      // [token_types,C]; undefined if there are none
+  std::optional<AdaptiveInput> adaptive;
   std::optional<Norm> norm;
 
  private:
   Var positions(Index first, Index count) const;
   InputOptions options_;
+  Index dim_;
 };
 
 }  // namespace flexformer

@@ -18,6 +18,7 @@ Initialisation start_of(const LanguageModelOptions& options) {
 
 InputOptions input_of(const LanguageModelOptions& options) {
   return {.vocabulary = options.vocabulary,
+          .adaptive = options.adaptive,
           .block = options.block,
           .position = options.position,
           .norm_embeddings = options.norm_embeddings,
@@ -27,8 +28,16 @@ InputOptions input_of(const LanguageModelOptions& options) {
 }
 
 Linear make_head(const Scope& scope, const LanguageModelOptions& options, const Var& token) {
+  if (!options.adaptive.cutoffs.empty()) return {};
   if (options.tie) return Linear(scope, token, options.head_bias);
   return Linear(scope, options.transformer.dim, options.vocabulary, start_of(options).matrix, options.head_bias);
+}
+
+std::optional<AdaptiveSoftmax> make_adaptive(const Scope& scope, const LanguageModelOptions& options,
+                                             const InputEmbedding& input) {
+  if (options.adaptive.cutoffs.empty()) return {};
+  return AdaptiveSoftmax(scope, options.vocabulary, options.transformer.dim, options.adaptive, start_of(options).matrix,
+                         options.tie ? &*input.adaptive : nullptr);
 }
 
 }  // namespace
@@ -37,7 +46,8 @@ LanguageModel::LanguageModel(const LanguageModelOptions& options, Random& random
     : options_(resolved(options)),
       input_(Scope(parameters_, random), options.transformer.dim, input_of(options), start_of(options)),
       transformer_(Scope(parameters_, random), options_.transformer, start_of(options)),
-      head_(make_head(Scope(parameters_, random).sub("head"), options, input_.token)) {}
+      head_(make_head(Scope(parameters_, random).sub("head"), options, input_.token)),
+      adaptive_(make_adaptive(Scope(parameters_, random).sub("head"), options, input_)) {}
 
 bool LanguageModel::has_end() const {
   return options_.position == Position::learned || attention_kind(options_.transformer.attention.kind).has_end;
@@ -47,18 +57,22 @@ Var LanguageModel::hidden(const Tensor& ids, const Pass& pass) const {
   return transformer_.forward(input_.forward(ids, 0, pass), {.causal = true, .key_mask = {}}, pass);
 }
 
-Var LanguageModel::forward(const Tensor& ids, const Pass& pass) const { return head_.forward(hidden(ids, pass)); }
+Var LanguageModel::logits(const Var& h) const { return adaptive_ ? adaptive_->log_probabilities(h) : head_.forward(h); }
+
+Var LanguageModel::forward(const Tensor& ids, const Pass& pass) const { return logits(hidden(ids, pass)); }
 
 Var LanguageModel::loss(const Tensor& ids, const Tensor& targets, const Pass& pass,
                         const CrossEntropyOptions& options) const {
-  return linear_cross_entropy(hidden(ids, pass), head_.weight, head_.bias, targets, options);
+  const Var h = hidden(ids, pass);
+  if (adaptive_) return adaptive_->loss(h, targets, options);
+  return linear_cross_entropy(h, head_.weight, head_.bias, targets, options);
 }
 
 Tensor LanguageModel::step(const Tensor& ids, DecodeState& state) const {
   check("decode", ids.rank() == 1, "one token number per sequence [batch], got ", ids.shape());
   const Index B = ids.size(0);
   const Var h = input_.forward(ids.reshape({B, 1}), state.length(), {});
-  return head_.forward(transformer_.step(h, state)).value().reshape({B, options_.vocabulary});
+  return logits(transformer_.step(h, state)).value().reshape({B, options_.vocabulary});
 }
 
 }  // namespace flexformer

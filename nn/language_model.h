@@ -9,11 +9,12 @@ namespace flexformer {
 struct LanguageModelOptions {
   TransformerOptions transformer = {};
   Index vocabulary = 256;
-  Index block = 128;  // context length that the model is trained for
+  AdaptiveOptions adaptive = {};  // needs ids in order of falling frequency
+  Index block = 128;              // context length that the model is trained for
   Position position = Position::learned;
   bool sinusoidal_start = true;  // of learned positions, see InputOptions
-  bool tie = false;              // the output layer's matrix is the token embedding
-  bool head_bias = true;         // of the output layer
+  bool tie = false;              // the output layer's matrix is the token embedding; adaptive: all matrices of both
+  bool head_bias = true;         // of the output layer; adaptive ones have none
   bool norm_embeddings = false;  // a norm behind the embeddings
 };
 
@@ -23,7 +24,8 @@ class LanguageModel {
   LanguageModel(const LanguageModel&) = delete;  // a copy would share its weights
   LanguageModel& operator=(const LanguageModel&) = delete;
 
-  // Logits of the next token at every position: ids i32 [B,T] -> [B,T,V]. Those at t depend on ids 0 .. t alone.
+  // Logits of the next token (adaptive: log-probabilities) at every position: ids i32 [B,T] -> [B,T,V]. Those at t
+  // depend on ids 0 .. t alone.
   Var forward(const Tensor& ids, const Pass& pass = {}) const;
   // Mean cross-entropy in nats, targets i32 [B,T]; targets of -100 do not count.
   Var loss(const Tensor& ids, const Tensor& targets, const Pass& pass, const CrossEntropyOptions& options = {}) const;
@@ -40,12 +42,14 @@ class LanguageModel {
 
  private:
   Var hidden(const Tensor& ids, const Pass& pass) const;  // [B,T,dim], what the head reads
+  Var logits(const Var& h) const;
 
   LanguageModelOptions options_;
   Parameters parameters_;
   InputEmbedding input_;
   Transformer transformer_;
-  Linear head_;
+  Linear head_;  // empty where the next one stands for it
+  std::optional<AdaptiveSoftmax> adaptive_;
 };
 
 }  // namespace flexformer

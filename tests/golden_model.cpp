@@ -71,18 +71,20 @@ Model build(const Case& golden) {
   if (golden.init.count("layer0.omega1")) transformer.attention.features = size("layer0.omega1", 1);
   Random random(1);
   Model model;
-  if (golden.has_input("mask"))
+  if (golden.has_input("mask")) {
     model.classifier = std::make_unique<Classifier>(ClassifierOptions{.transformer = transformer,
                                                                       .vocabulary = size("tok_emb", 0),
                                                                       .classes = size("head.w", 0),
                                                                       .max_length = size("pos_emb", 0)},
                                                     random);
-  else
-    model.language = std::make_unique<LanguageModel>(LanguageModelOptions{.transformer = transformer,
-                                                                          .vocabulary = size("tok_emb", 0),
-                                                                          .block = size("pos_emb", 0),
-                                                                          .tie = golden.flag("tied_head")},
-                                                     random);
+  } else {
+    LanguageModelOptions options;
+    options.transformer = transformer;
+    options.vocabulary = size("tok_emb", 0);
+    options.block = size("pos_emb", 0);
+    options.tie = golden.flag("tied_head");
+    model.language = std::make_unique<LanguageModel>(options, random);
+  }
   return model;
 }
 

@@ -91,6 +91,10 @@ LanguageData load_language_data(const Options& options, std::unique_ptr<Tokenize
     data.tokenizer =
         cached_tokenizer(name, std::span(texts).first(learned_from), tokenizer_options(options, name), cache);
   }
+  if (!options.text("model.adaptive").empty() && data.tokenizer->name() != "word")
+    throw UsageError(
+        text("model.adaptive needs tokens in order of falling frequency, as those of data.tokenizer=word; ",
+             data.tokenizer->name(), "'s are not"));
   data.text = make_text_data(texts[0], texts.size() > 1 ? &texts[1] : nullptr, *data.tokenizer, cache);
   return data;
 }

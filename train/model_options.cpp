@@ -3,8 +3,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <limits>
+#include <sstream>
 
 #include "train/log.h"
 
@@ -63,7 +65,13 @@ void add_model_options(Options& options, Index layers, Index heads, Index dim, I
 
 void add_language_model_options(Options& options) {
   options.add_flag("model.tie", false, "use the token embedding as the output layer's matrix");
-  options.add_flag("model.head_bias", true, "a bias of the output layer");
+  options.add_flag("model.head_bias", true, "a bias of the output layer; false with model.adaptive");
+  options.add_text(
+      "model.adaptive", "",
+      "for large word vocabularies: first ids of the second band, the third .., as 20000,60000; rarer bands "
+      "have shorter vectors and an output layer of their own (Baevski and Auli, 2018); empty: no bands");
+  options.add_integer("model.adaptive_factor", 4,
+                      {.min = 1, .max = 1024, .help = "from band to band vectors get shorter by this"});
 }
 
 void add_classifier_model_options(Options& options) {
@@ -111,6 +119,8 @@ void settle_model_options(Options& options, bool language) {
   if (options.real("model.floor") < 0)
     options.set("model.floor", double(language ? kind.language_floor : kind.classifier_floor));
   if (!options.given("model.tie_qk_init")) options.set("model.tie_qk_init", kind.ties_qk);
+  if (language && !options.text("model.adaptive").empty() && !options.given("model.head_bias"))
+    options.set("model.head_bias", false);
   if (!options.given("train.kernel_lr")) options.set("train.kernel_lr", language ? 5.0 : 1.0);
 }
 
@@ -147,14 +157,33 @@ static TransformerOptions transformer_options(const Options& options) {
   return t;
 }
 
+// "20000,60000" -> its numbers. Whether they fit the vocabulary is found out when the model is made.
+static AdaptiveOptions adaptive_options(const Options& options) {
+  AdaptiveOptions adaptive{.factor = options.integer("model.adaptive_factor")};
+  std::istringstream words(options.text("model.adaptive"));
+  for (std::string word; std::getline(words, word, ',');) {
+    Index number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error != std::errc() || end != word.data() + word.size())
+      throw UsageError(text("model.adaptive=", options.text("model.adaptive"), ": '", word,
+                            "' is not a whole number; give the bands' first ids as in model.adaptive=20000,60000"));
+    adaptive.cutoffs.push_back(number);
+  }
+  return adaptive;
+}
+
 LanguageModelOptions language_model_options(const Options& options, Index vocabulary) {
   LanguageModelOptions m;
   m.transformer = transformer_options(options);
   m.vocabulary = vocabulary;
+  m.adaptive = adaptive_options(options);
   m.block = longest_context(options);
   m.position = position_from(options.text("model.position"));
   m.tie = options.flag("model.tie");
   m.head_bias = options.flag("model.head_bias");
+  if (m.head_bias && !m.adaptive.cutoffs.empty())
+    throw UsageError(
+        "model.head_bias=true does not go with model.adaptive, whose output layers have none; leave it out");
   m.norm_embeddings = options.flag("model.norm_embeddings");
   return m;
 }
@@ -177,6 +206,15 @@ ClassifierOptions classifier_options(const Options& options, const Tokenizer& to
   return m;
 }
 
+double token_parameters(const LanguageModelOptions& m) {
+  double numbers = 0;
+  for (const Band& band : adaptive_bands(m.vocabulary, m.transformer.dim, m.adaptive))
+    numbers += double(band.size) * double(band.width);
+  return numbers;
+}
+
+double token_parameters(const ClassifierOptions& m) { return double(m.vocabulary) * double(m.transformer.dim); }
+
 Index training_bytes(const TransformerOptions& t, Index parameters, Index tokens, Index outputs, Index width) {
   const double ffn = double(t.ffn ? t.ffn : 4 * t.dim), dim = double(t.dim);
   // Kept for the backward pass in each block: two norms, q k v, the heads' output, two sums, the MLP before and after
@@ -185,6 +223,10 @@ Index training_bytes(const TransformerOptions& t, Index parameters, Index tokens
   const double floats =
       4.0 * double(parameters) + double(tokens) * (kept + 2 * ffn + 3 * dim) + 2.0 * double(outputs) * double(width);
   return Index(std::min(4 * floats, 1e18));
+}
+
+Index logit_rows(Index tokens, Index width) {
+  return std::min(tokens, std::max<Index>(64, (1 << 22) / std::max<Index>(1, width)));
 }
 
 Index available_bytes() {

@@ -30,19 +30,25 @@ void settle_model_options(Options& options, bool language);
 LanguageModelOptions language_model_options(const Options& options, Index vocabulary);
 ClassifierOptions classifier_options(const Options& options, const Tokenizer& tokenizer, Index classes);
 
+// Numbers in the token table, or in those of all bands.
+double token_parameters(const LanguageModelOptions& options);
+double token_parameters(const ClassifierOptions& options);
+
 // How many numbers a model of these options has at least: the matrices of its blocks, and what its tokens and, where
 // they are learned, its positions begin as.
 template <class ModelOptions> double least_parameters(const ModelOptions& m, Index positions) {
   const TransformerOptions& t = m.transformer;
   const double dim = double(t.dim), ffn = double(t.ffn ? t.ffn : 4 * t.dim);
   const double kv_share = t.attention.kv_heads ? double(t.attention.kv_heads) / double(t.attention.heads) : 1;
-  return double(t.layers) * ((2 + 2 * kv_share) * dim * dim + 2 * dim * ffn) +
-         dim * double(m.vocabulary + (m.position == Position::learned ? positions : 0));
+  return double(t.layers) * ((2 + 2 * kv_share) * dim * dim + 2 * dim * ffn) + token_parameters(m) +
+         dim * double(m.position == Position::learned ? positions : 0);
 }
 
 // Bytes that training takes at its peak, roughly: parameters with gradient and two moments, and the activations of one
 // micro-batch of `tokens` tokens, `outputs` of which reach the output layer of `width` columns.
 Index training_bytes(const TransformerOptions& options, Index parameters, Index tokens, Index outputs, Index width);
+// Rows of logits that a language model has at a time: see linear_cross_entropy().
+Index logit_rows(Index tokens, Index width);
 // What the system could still give this process; the largest number where that cannot be found out.
 Index available_bytes();
 // Throws Error, naming the keys to lower, if `needed` bytes are more than there are.

@@ -23,7 +23,8 @@ void describe(Console& console, const Options& options, const LanguageData& data
   if (t.valid_is_train) console.say("warning: the text is too short to split; validation is on the training text");
   const TransformerOptions& m = model.options().transformer;
   const Index tokens = options.integer("train.batch") * options.integer("train.block");
-  const Index bytes = training_bytes(m, model.parameters().count(), tokens, tokens, data.tokenizer->vocab_size());
+  const Index width = data.tokenizer->vocab_size();
+  const Index bytes = training_bytes(m, model.parameters().count(), tokens, logit_rows(tokens, width), width);
   console.say(text("model: ", m.attention.kind, ", ", m.layers, " layers, ", m.attention.heads, " heads, ", m.dim,
                    " channels, ", grouped(model.parameters().count()), " parameters; training takes about ",
                    megabytes(bytes)));
