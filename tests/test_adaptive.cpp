@@ -1,5 +1,5 @@
 // Adaptive inputs and adaptive softmax: against the definition in double precision, and in a model that trains, goes on
-// and generates.
+// and generates; and that the configurations of the paper's language models have the paper's numbers of parameters.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -269,4 +269,42 @@ TEST_CASE("a run with adaptive layers learns, goes on bit for bit, and generates
     return run.tokenizer->decode(ids);
   };
   CHECK(generated(saved) == generated(other));
+}
+
+namespace {
+
+// What a config's model would count, without its 41 or 247 million numbers: a count is one of a model without blocks
+// and words plus so many for each block and each word.
+Index parameters_of(const std::string& config, const std::string& kind) {
+  Options options("train_lm", "");
+  add_language_options(options);
+  options.parse({"--config=" + config, "--model.attention=" + kind});
+  settle_model_options(options, true);
+  const LanguageModelOptions full = language_model_options(options, 267735);
+  const auto count = [&](Index layers) {
+    LanguageModelOptions small = full;
+    small.transformer.layers = layers;
+    small.vocabulary = 3;
+    small.adaptive.cutoffs = {1, 2};
+    Random random(0);
+    return LanguageModel(small, random).parameters().count();
+  };
+  const Index one = count(1), block = count(2) - one;
+  REQUIRE(full.tie);
+  return one + (full.transformer.layers - 1) * block + Index(token_parameters(full)) -
+         full.transformer.dim * (16 + 4 + 1) / 16;  // the three words above
+}
+
+}  // namespace
+
+TEST_CASE("the WikiText-103 configurations have the paper's numbers of parameters") {
+  const Index small = parameters_of("train/configs/wikitext103-small.json", "softmax");
+  CHECK(small == 41267936);
+  const auto growth = [&](const char* kind) {
+    return 100 * (double(parameters_of("train/configs/wikitext103-small.json", kind)) / double(small) - 1);
+  };
+  CHECK(growth("flexformer_s") == doctest::Approx(0.49).epsilon(0.03));
+  CHECK(growth("flexformer_n") == doctest::Approx(0.97).epsilon(0.03));
+  const Index big = parameters_of("train/configs/wikitext103-big.json", "softmax");
+  CHECK(big == 246934976);
 }
