@@ -90,8 +90,11 @@ void read_tables(Options& options, ClassifierData& data, bool settled) {
   data.train = read_data_set(train, table_options(options));
   if (!settled) settle_data_options(options, *data.train);
   const TableOptions columns = table_options(options);
-  if (!test.empty()) data.test = read_data_set(test, columns);
+  const double test_share = options.real("data.test_share");
   const bool regression = options.text("data.task") == "regression";
+  if (!test.empty() && test_share > 0) throw UsageError("data.test and data.test_share exclude each other; give one");
+  if (!test.empty()) data.test = read_data_set(test, columns);
+  if (test_share > 0) data.test = split_off(*data.train, test_share, 0, regression);
   data.valid = valid.empty() ? split_off(*data.train, 0.1, std::uint64_t(options.integer("seed")), regression)
                              : read_data_set(valid, columns);
   data.valid_is_train = data.valid->rows.empty();  // no class has two rows
@@ -156,6 +159,11 @@ void add_classifier_options(Options& options) {
       "embedded ListOps task");
   options.add_text("data.valid", "", "the same to validate on; empty: a tenth of each class of data.train");
   options.add_text("data.test", "", "the same to test the best model on at the end");
+  options.add_real("data.test_share", 0,
+                   {.max = 1,
+                    .below = true,
+                    .help = "without data.test: this share of each class of data.train, the "
+                            "same rows whatever the seed, becomes the test set"});
   options.add_choice("data.format", "auto", data_format_names(),
                      "how data.train, data.valid and data.test are written");
   options.add_choice("data.header", "auto", {"auto", "true", "false"}, "whether line 1 holds column names");
