@@ -252,7 +252,7 @@ endif
 # test program and golden.
 mains := $(wildcard train/train_lm.cpp train/train_classifier.cpp train/distill.cpp train/generate.cpp \
   train/predict.cpp train/compare.cpp train/make_data.cpp train/import_model.cpp train/export_model.cpp \
-  tests/bench.cpp tests/golden.cpp)
+  train/lra.cpp tests/bench.cpp tests/golden.cpp)
 library := $(filter-out $(mains),$(sort $(wildcard tensor/*.cpp autograd/*.cpp nn/*.cpp train/*.cpp)))
 test_cases := $(sort $(wildcard tests/test_*.cpp))
 emulation := $(filter-out tests/emu/test_%,$(sort $(wildcard tests/emu/*.cpp)))
@@ -381,8 +381,9 @@ endif
 
 # Programs replace the shell (exec), so that Ctrl-C reaches them alone and they can save; nothing they write is a target
 # that make would delete.
+lra_tasks := $(patsubst train/configs/%.json,%,$(filter-out %-small.json,$(wildcard train/configs/lra-*.json)))
 .PHONY: all test unit engine fuzz train-lm train-text generate predict compare golden bench bench-peers gpu-check \
-  help clean format data-listops data-pathfinder $(fetched)
+  help clean format data-listops data-pathfinder lra $(lra_tasks) $(fetched)
 
 all: $(programs) ## builds all programs into build/release (the default)
 
@@ -414,6 +415,13 @@ train-lm: $(BUILD)/train_lm ## trains a language model, by default on the embedd
 
 train-text: $(BUILD)/train_classifier ## trains a text classifier, by default on the embedded task
 	@exec $(BUILD)/train_classifier $(ARGS)
+
+# The Long Range Arena: docs/experiments.md.
+$(lra_tasks): lra-%: $(BUILD)/train_classifier
+	@exec $(BUILD)/train_classifier --config=train/configs/lra-$*.json $(ARGS)
+
+lra: $(BUILD)/lra $(BUILD)/train_classifier ## the Long Range Arena as one table; one of its tasks: make lra-listops
+	@exec $(BUILD)/lra $(ARGS)
 
 generate: $(BUILD)/generate ## continues a text with the last run's language model
 	@exec $(BUILD)/generate $(ARGS)
