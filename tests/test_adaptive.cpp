@@ -210,6 +210,8 @@ TEST_CASE("what adaptive layers refuse") {
   CHECK_THROWS_WITH_AS(model({"--model.adaptive=20,x"}), doctest::Contains("'x' is not a whole number"), UsageError);
   CHECK_THROWS_WITH_AS(model({"--model.adaptive=20"}), doctest::Contains("model.head_bias=true does not go with"),
                        UsageError);
+  CHECK_THROWS_WITH_AS(model({"--model.adaptive=20", "--model.head_bias=false", "--train.label_smoothing=0.1"}),
+                       doctest::Contains("train.label_smoothing does not go with model.adaptive"), UsageError);
   Options options("train_lm", "");
   add_language_options(options);
   options.parse({"--model.adaptive=20", "--data.tokenizer=byte"});

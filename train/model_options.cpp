@@ -181,6 +181,8 @@ LanguageModelOptions language_model_options(const Options& options, Index vocabu
   m.position = position_from(options.text("model.position"));
   m.tie = options.flag("model.tie");
   m.head_bias = options.flag("model.head_bias");
+  if (!m.adaptive.cutoffs.empty() && options.real("train.label_smoothing") > 0)
+    throw UsageError("train.label_smoothing does not go with model.adaptive, which leaves most bands out; set it to 0");
   if (m.head_bias && !m.adaptive.cutoffs.empty())
     throw UsageError(
         "model.head_bias=true does not go with model.adaptive, whose output layers have none; leave it out");
