@@ -1,4 +1,6 @@
 // Optimiser steps, elementwise over a parameter, and the squared norm that clipping needs.
+#include <algorithm>
+
 #include "cuda/sums.h"
 #include "tensor/device_memory.h"
 
@@ -54,13 +56,18 @@ __global__ void add_parts(double* total, const double* partial, Index n) {
 void run(const AdamStep& k) { launch_kernel(for_elements(k.n), adam_step, k); }
 void run(const SgdStep& k) { launch_kernel(for_elements(k.n), sgd_step, k); }
 
-// The sum is wanted on the host, so this waits for the device.
-void run(const SquaredNorm& k) {
-  const Index parts = (k.n + kPart - 1) / kPart;
-  Doubles sums(1 + parts);
-  launch_kernel({blocks_for(parts), kThreads}, square_parts, sums.data() + 1, k.x, k.n);
-  launch_kernel({1, kThreads}, add_parts, sums.data(), sums.data() + 1, parts);
-  device::copy_to_host(k.sum, sums.data(), sizeof(double));
+// The parts of all arrays share their memory: they follow each other in the stream.
+void run(const SquaredNorms& k) {
+  const auto parts_of = [](Index n) { return (n + kPart - 1) / kPart; };
+  Index most = 0;
+  for (Index a = 0; a < k.count; ++a) most = std::max(most, parts_of(k.arrays[a].n));
+  Doubles sums(k.count), partial(most);
+  for (Index a = 0; a < k.count; ++a) {
+    const auto [x, n] = k.arrays[a];
+    launch_kernel({blocks_for(parts_of(n)), kThreads}, square_parts, partial.data(), x, n);
+    launch_kernel({1, kThreads}, add_parts, sums.data() + a, partial.data(), parts_of(n));
+  }
+  if (k.count > 0) device::copy_to_host(k.sums, sums.data(), std::size_t(k.count) * sizeof(double));
 }
 
 }  // namespace flexformer::cuda

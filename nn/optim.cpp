@@ -22,15 +22,29 @@ Optimizer::Optimizer(const Parameters& parameters, const OptimizerOptions& optio
   }
 }
 
+std::vector<double> squared_norms(const std::vector<Tensor>& tensors) {
+  std::vector<double> sums(tensors.size());
+  std::vector<SquaredNorms::Array> arrays;
+  for (const Tensor& x : tensors) arrays.push_back({x.data(), x.numel()});
+  if (tensors.empty()) return sums;
+  launch(tensors[0].device(),
+         SquaredNorms{.sums = sums.data(), .arrays = arrays.data(), .count = Index(arrays.size())});
+  return sums;
+}
+
 double Optimizer::global_norm() const {
-  double sum = 0;
+  std::vector<Tensor> gradients;
+  std::vector<const std::string*> names;
   for (const Slot& slot : slots_) {
     if (!changes(slot)) continue;
-    const Tensor& g = slot.parameter.var.grad();
-    double squares = 0;
-    launch(g.device(), SquaredNorm{.sum = &squares, .x = g.data(), .n = g.numel()});
-    if (!std::isfinite(squares)) throw NonFiniteGradient(slot.parameter.name);
-    sum += squares;
+    gradients.push_back(slot.parameter.var.grad());
+    names.push_back(&slot.parameter.name);
+  }
+  double sum = 0;
+  const std::vector<double> squares = squared_norms(gradients);
+  for (std::size_t i = 0; i < squares.size(); ++i) {
+    if (!std::isfinite(squares[i])) throw NonFiniteGradient(*names[i]);
+    sum += squares[i];
   }
   return std::sqrt(sum);
 }

@@ -23,6 +23,10 @@ struct OptimizerOptions {
   float kernel_lr = 1;  // factor on the learning rate of kernel parameters
 };
 
+// The sum of squares of each tensor, all of one device. No square of a float is too large for a double: a sum is finite
+// exactly if all elements are, and only it crosses from a GPU to the host.
+std::vector<double> squared_norms(const std::vector<Tensor>& tensors);
+
 struct NonFiniteGradient : Error {
   std::string parameter;  // the first one whose gradient is not finite
   explicit NonFiniteGradient(const std::string& name)
@@ -36,7 +40,7 @@ class Optimizer {
 
   // One step with the gradients as they are; a parameter without a gradient stays as it is. With clip > 0, gradients
   // are scaled by min(1, clip / (norm + 1e-6)), norm = the square root of the sum of all squares. Returns that norm,
-  // before scaling. Throws NonFiniteGradient, having changed nothing.
+  // before scaling; on a GPU this is where the host waits. Throws NonFiniteGradient, having changed nothing.
   double step(double lr, double clip = 0);
 
   Index steps() const { return steps_.ints()[0]; }

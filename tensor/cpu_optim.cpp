@@ -29,16 +29,20 @@ void run(const SgdStep& k) {
   });
 }
 
-void run(const SquaredNorm& k) {
+void run(const SquaredNorms& k) {
   constexpr Index block = 16384;
-  std::vector<double> partial(std::size_t((k.n + block - 1) / block));
-  parallel_for(k.n, block, [&](Index begin, Index end) {
-    DoubleSum sum;
-    for_lanes(end - begin, [&](Index i, Index m) { sum.add_square(load_up_to(k.x + begin + i, m)); });
-    partial[std::size_t(begin / block)] = sum.total();
-  });
-  *k.sum = 0;
-  for (double part : partial) *k.sum += part;
+  std::vector<double> partial;
+  for (Index a = 0; a < k.count; ++a) {
+    const auto [x, n] = k.arrays[a];
+    partial.resize(std::size_t((n + block - 1) / block));
+    parallel_for(n, block, [&, x = x](Index begin, Index end) {
+      DoubleSum sum;
+      for_lanes(end - begin, [&](Index i, Index m) { sum.add_square(load_up_to(x + begin + i, m)); });
+      partial[std::size_t(begin / block)] = sum.total();
+    });
+    k.sums[a] = 0;
+    for (double part : partial) k.sums[a] += part;
+  }
 }
 
 }  // namespace flexformer::cpu

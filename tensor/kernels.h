@@ -267,11 +267,16 @@ struct SgdStep {
   float scale, lr, momentum, l2;
   bool nesterov;
 };
-// sum of squares in double: 1e20 squared is no float
-struct SquaredNorm {
-  double* sum;     // one number, in the host's memory on every device
-  const float* x;  // [n]
-  Index n;
+// The sum of squares of each of several arrays, in double: 1e20 squared is no float. The sums are wanted on the host,
+// and that is why all arrays come in one call: a device is waited for once.
+struct SquaredNorms {
+  struct Array {
+    const float* x;  // [n]
+    Index n;
+  };
+  double* sums;         // [count], in the host's memory on every device
+  const Array* arrays;  // [count], likewise
+  Index count;
 };
 
 #define FLEXFORMER_KERNELS(K)                                                                                       \
@@ -286,7 +291,7 @@ struct SquaredNorm {
           K(RmsNormBwd) K(Gemm) K(EmbeddingFwd) K(EmbeddingBwd) K(CrossEntropyFwd) K(CrossEntropyBwd)               \
               K(SoftmaxAttentionFwd) K(SoftmaxAttentionBwd) K(SoftmaxAttentionStep) K(FeatureFwd) K(FeatureBwd)     \
                   K(LinearAttentionFwd) K(LinearAttentionBwd) K(LinearAttentionStep) K(Rope) K(AdamStep) K(SgdStep) \
-                      K(SquaredNorm)
+                      K(SquaredNorms)
 
 #define FLEXFORMER_DECLARE_RUN(Kernel) void run(const Kernel&);
 namespace cpu {

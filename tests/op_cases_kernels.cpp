@@ -92,17 +92,23 @@ KernelCase sgd_case(Index n, float momentum, bool nesterov, float l2) {
 KernelCase squared_norm_case(Index n, float size) {
   Floats x = normal_numbers(n, 24);
   for (float& value : x) value *= size;
-  return {text("SquaredNorm ", n, " x", size),
+  return {text("SquaredNorms ", n, " x", size),
           [=](Device device) {
             const Tensor values = Tensor::from({n}, x, device);
-            double sum = -1;
-            launch(device, SquaredNorm{.sum = &sum, .x = values.data(), .n = n});
-            return Floats{float(std::sqrt(sum))};  // the square itself may be no float
+            const SquaredNorms::Array arrays[] = {{values.data(), n}, {values.data(), 0}, {values.data(), n / 2}};
+            double sums[] = {-1, -1, -1};
+            launch(device, SquaredNorms{.sums = sums, .arrays = arrays, .count = 3});
+            Floats norms;  // the squares themselves may be no floats
+            for (double sum : sums) norms.push_back(float(std::sqrt(sum)));
+            return norms;
           },
           [=] {
-            double sum = 0;
-            for (float value : x) sum += double(value) * double(value);
-            return Numbers{std::sqrt(sum)};
+            const auto norm = [&](Index count) {
+              double sum = 0;
+              for (Index i = 0; i < count; ++i) sum += double(x[std::size_t(i)]) * double(x[std::size_t(i)]);
+              return std::sqrt(sum);
+            };
+            return Numbers{norm(n), 0, norm(n / 2)};
           },
           1e-7};
 }

@@ -184,15 +184,14 @@ TEST_CASE("powers, roots and absolute values at zero and below") {
 
 TEST_CASE("the squared norm of large numbers does not overflow, and shows a NaN") {
   const Tensor large = Tensor::full({100}, 1e20f);
-  double sum = 0;
-  launch(Device::cpu, SquaredNorm{.sum = &sum, .x = large.data(), .n = 100});
-  CHECK_EQ(std::sqrt(sum), doctest::Approx(1e21).epsilon(1e-7));
   Tensor one_nan = Tensor::zeros({10000});
   one_nan.data()[7777] = nan;
-  launch(Device::cpu, SquaredNorm{.sum = &sum, .x = one_nan.data(), .n = 10000});
-  CHECK(std::isnan(sum));
-  launch(Device::cpu, SquaredNorm{.sum = &sum, .x = nullptr, .n = 0});
-  CHECK_EQ(sum, 0);
+  const SquaredNorms::Array arrays[] = {{large.data(), 100}, {one_nan.data(), 10000}, {nullptr, 0}};
+  double sums[] = {-1, -1, -1};
+  launch(Device::cpu, SquaredNorms{.sums = sums, .arrays = arrays, .count = 3});
+  CHECK_EQ(std::sqrt(sums[0]), doctest::Approx(1e21).epsilon(1e-7));
+  CHECK(std::isnan(sums[1]));
+  CHECK_EQ(sums[2], 0);
 }
 
 TEST_CASE("gradients of a transposed result arrive transposed") {

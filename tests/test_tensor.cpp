@@ -120,7 +120,7 @@ TEST_CASE("memory that the system does not have is an error that says what to lo
 #if !defined(FLEXFORMER_CUDA)
 TEST_CASE("a kernel for CUDA is refused by a build without it") {
   check_error([] { Tensor::empty({1}, DType::f32, Device::cuda); }, "rebuild with 'make CUDA=1'");
-  check_error([] { launch(Device::cuda, SquaredNorm{.sum = nullptr, .x = nullptr, .n = 0}); },
+  check_error([] { launch(Device::cuda, SquaredNorms{.sums = nullptr, .arrays = nullptr, .count = 0}); },
               "rebuild with 'make CUDA=1'");
 }
 #endif
