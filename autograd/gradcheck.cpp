@@ -46,7 +46,7 @@ class Checker {
     check("gradcheck", y.requires_grad(), "the result depends on no input that requires a gradient");
     Tensor dy = Tensor::empty(y.shape());
     for (Index i = 0; i < dy.numel(); ++i) dy.data()[i] = weight(i);
-    tape.backward(y, dy);
+    tape.backward(y, dy.to(y.device()));
     for (const Var& x : inputs_) {
       gradients_.push_back(x.has_grad() ? x.grad().to_vector() : std::vector<float>(std::size_t(x.shape().numel())));
       x.clear_grad();
@@ -60,7 +60,7 @@ class Checker {
   }
 
   double loss() const {
-    const Tensor y = f_(inputs_).value();
+    const Tensor y = f_(inputs_).value().to(Device::cpu);
     double sum = 0;
     for (Index i = 0; i < y.numel(); ++i) sum += double(weight(i)) * double(y.data()[i]);
     return sum;
@@ -78,33 +78,38 @@ class Checker {
   template <class Direction> void compare(const std::string& where, const Direction& direction) {
     std::vector<std::vector<float>> saved;
     for (const Var& x : inputs_) saved.push_back(x.value().to_vector());
-    const auto move = [&](float step) {
+    const auto moved_by = [&](float step) {
+      std::vector<std::vector<float>> values = saved;
       for (std::size_t x = 0; x < inputs_.size(); ++x)
         for (std::size_t j = 0; inputs_[x].requires_grad() && j < saved[x].size(); ++j)
-          inputs_[x].value().data()[j] = saved[x][j] + step * direction(x, Index(j));
+          values[x][j] += step * direction(x, Index(j));
+      return values;
     };
-    move(options_.step);
+    const std::vector<std::vector<float>> ahead = moved_by(options_.step), behind = moved_by(-options_.step);
+    set_inputs(ahead);
     double difference = loss(), slope = 0, squares = 0;
-    Index moved = 0;
-    std::vector<std::vector<float>> ahead;
-    for (const Var& x : inputs_) ahead.push_back(x.value().to_vector());
-    move(-options_.step);
+    set_inputs(behind);
     difference -= loss();
+    set_inputs(saved);
+    Index moved = 0;
     for (std::size_t x = 0; x < inputs_.size(); ++x) {
-      const float* behind = inputs_[x].value().data();
       double input_squares = 0;
       Index input_moved = 0;
       for (std::size_t j = 0; j < saved[x].size(); ++j) {
-        const double g = double(gradients_[x][j]), change = double(ahead[x][j]) - double(behind[j]);
+        const double g = double(gradients_[x][j]), change = double(ahead[x][j]) - double(behind[x][j]);
         slope += g * change;
         input_squares += g * g;
         input_moved += change != 0;
       }
       if (input_moved > 0) squares += input_squares / double(saved[x].size()) * double(input_moved);
       moved += input_moved;
-      std::copy(saved[x].begin(), saved[x].end(), inputs_[x].value().data());
     }
     judge(where, slope, difference, squares, moved);
+  }
+
+  void set_inputs(const std::vector<std::vector<float>>& values) {
+    for (std::size_t x = 0; x < inputs_.size(); ++x)
+      inputs_[x].value().copy_from(Tensor::from(inputs_[x].shape(), values[x]));
   }
 
   void judge(const std::string& where, double slope, double difference, double squares, Index moved) {

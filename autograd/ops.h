@@ -101,6 +101,9 @@ Var linear(const Var& x, const Var& W, const Var& b, const Var& residual = Var()
 Var mlp(const Var& x, const Var& W1, const Var& b1, const Var& W2, const Var& b2, const Var& residual = Var());
 
 // ---- tables and losses (ops_loss.cpp) -------------------------------------------------------------------------------
+// Ids and targets are checked on the host before a kernel gets them. That is where to keep them, wherever the values are:
+// they move by themselves, while those on a GPU would have to be fetched, and waited for.
+
 // Rows of a table [V, C] -> [ids.., C]. An id outside 0 .. V-1 throws Error. Row `padding` is read as any other but
 // gets no gradient; -1: none.
 Var embedding(const Var& table, const Tensor& ids, std::int32_t padding = -1);

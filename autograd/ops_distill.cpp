@@ -20,11 +20,10 @@ struct Visibility {
   Tensor queries;  // [B or 1, 1, R, 1]: 1 for queries that count
 };
 
-// On the host.
+// On the host, as the mask must be.
 Visibility visibility(const Block& block, const AttentionMask& mask, Index N) {
   const Index B = mask.key_mask.defined() ? mask.key_mask.size(0) : 1, R = block.to - block.from;
-  const Tensor key_mask = mask.key_mask.to(Device::cpu);
-  const std::int32_t* present = key_mask.defined() ? key_mask.ints() : nullptr;
+  const std::int32_t* present = mask.key_mask.defined() ? mask.key_mask.ints() : nullptr;
   Visibility v{Tensor::full({B, 1, R, block.keys}, 0), Tensor::full({B, 1, R, 1}, 1)};
   for (Index b = 0; b < B; ++b)
     for (Index r = 0; r < R; ++r) {
@@ -41,12 +40,13 @@ Visibility visibility(const Block& block, const AttentionMask& mask, Index N) {
 Var block_loss(const Var& fq, const Var& fk, const Var& log_weights, const Var& teacher, const Visibility& visible,
                float floor) {
   const Device device = fq.device();
+  const auto constant = [device](float value) { return Var(Tensor::full({1}, value, device)); };
   const Var hidden(visible.keys.to(device));
   const Var P = softmax(teacher + hidden, -1) * Var(visible.queries.to(device));
   const Var kw = matmul(fq, fk, false, true) * softmax(log_weights + hidden, -1);  // k_ij w_j / sum_j w_j
   const Var ratio = sum(kw, {-1}, true);
-  const Var A = kw / (floor > 0 ? maximum(ratio, Var(Tensor::full({1}, floor, device))) : ratio);
-  return -sum(P * log(maximum(A, Var(Tensor::full({1}, kLeastWeight, device)))), {0, 2, 3});
+  const Var A = kw / (floor > 0 ? maximum(ratio, constant(floor)) : ratio);
+  return -sum(P * log(maximum(A, constant(kLeastWeight))), {0, 2, 3});
 }
 
 // The losses [H] of a student with features fq, fk [B,H,N,M] and log_weights [B,H,N,1] of its keys.
@@ -60,12 +60,14 @@ Var distance_from(const Tensor& teacher_q, const Tensor& teacher_k, const Var& f
 
   constexpr Index block_size = 1 << 20;  // weights at once, 4 MB, in each of about ten tensors
   const Index rows = std::clamp<Index>(block_size / std::max<Index>(1, B * H * N), 8, 128);
-  Tensor losses = Tensor::zeros({H});
+  const Device device = fq.device();
+  const AttentionMask on_host{mask.causal, mask.key_mask.to(Device::cpu)};
+  Tensor losses = Tensor::zeros({H}, DType::f32, device);
   double counted = 0;
   for (Index from = 0; from == 0 || from < N; from += rows) {  // once without queries: gradients are then 0
     const Index to = std::min(N, from + rows);
     const Block block{from, to, mask.causal ? to : N};
-    const Visibility visible = visibility(block, mask, N);
+    const Visibility visible = visibility(block, on_host, N);
     const std::vector<float> counts = visible.queries.to_vector();
     for (float count : counts) counted += double(count) * double(B) / double(visible.queries.size(0));
     const auto keys = [&](const Var& x) { return slice(x, 2, 0, block.keys); };
@@ -80,16 +82,15 @@ Var distance_from(const Tensor& teacher_q, const Tensor& teacher_k, const Var& f
       Tape tape;
       const Var sums = loss();
       part = sums.value();
-      tape.backward(sums, Tensor::full({H}, 1, fq.device()));
+      tape.backward(sums, Tensor::full({H}, 1, device));
     } else {
       part = loss().value();
     }
-    const std::vector<float> of_heads = part.to_vector();
-    for (Index h = 0; h < H; ++h) losses.data()[h] += of_heads[std::size_t(h)];
+    pass_gradient(device, {losses.data(), true}, part.data(), H);  // losses += part
   }
   const float mean = counted > 0 ? float(1 / counted) : 0;
   const auto gradient = [&](const Var& x) { return x.has_grad() ? x.grad() : Tensor(); };
-  return scale(record("attention_distillation", losses.to(fq.device()), {&fq, &fk, &log_weights},
+  return scale(record("attention_distillation", losses, {&fq, &fk, &log_weights},
                       [to_q = fq.gradient(), to_k = fk.gradient(), to_w = log_weights.gradient(), dq = gradient(q_leaf),
                        dk = gradient(k_leaf), dw = gradient(w_leaf)](const Tensor& dy) {
                         // grad [B,H,..] times the gradient of the head's loss

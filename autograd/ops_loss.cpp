@@ -1,17 +1,16 @@
-// Embedding and cross-entropy. Ids and targets are checked before a kernel sees them: a kernel could only read foreign
-// memory.
+// Embedding and cross-entropy. Ids and targets are checked, on the host, before a kernel sees them: a kernel could only
+// read foreign memory.
 #include "autograd/op_util.h"
 
 namespace flexformer {
 
-Var embedding(const Var& table, const Tensor& ids, std::int32_t padding) {
+Var embedding(const Var& table, const Tensor& given, std::int32_t padding) {
   check_input("embedding", "the table", table);
-  check_ints("embedding", "ids", ids);
+  check_ints("embedding", "ids", given);
   check("embedding", table.shape().rank() == 2, "the table is ", table.shape(), ", not [V,C]");
-  check_same_device("embedding", table.device(), ids.device());
-  const Index R = ids.numel(), V = table.size(0), C = table.size(1);
+  const Index R = given.numel(), V = table.size(0), C = table.size(1);
   check("embedding", padding >= -1 && padding < V, "padding row ", padding, " is not in a table of ", V, " rows");
-  const Tensor on_host = ids.to(Device::cpu);
+  const Tensor on_host = given.to(Device::cpu), ids = given.to(table.device());
   for (Index r = 0; r < R; ++r) {
     const std::int32_t id = on_host.ints()[r];
     check("embedding", id >= 0 && id < V, "id ", id, " at position ", r, " is outside the table of ", V, " rows");
@@ -58,15 +57,15 @@ Tensor weighted_sum(const Tensor& rows, float weight) {
 
 }  // namespace
 
-Var cross_entropy(const Var& logits, const Tensor& targets, const CrossEntropyOptions& options) {
+Var cross_entropy(const Var& logits, const Tensor& given, const CrossEntropyOptions& options) {
   check_input("cross_entropy", "logits", logits);
-  check_ints("cross_entropy", "targets", targets);
-  check_same_device("cross_entropy", logits.device(), targets.device());
+  check_ints("cross_entropy", "targets", given);
   const int rank = logits.shape().rank();
-  check("cross_entropy", rank >= 1 && reduced(logits.shape(), rank - 1, false) == targets.shape(), "logits are ",
-        logits.shape(), ", targets ", targets.shape(), "; targets need the logits' shape without the last axis");
-  const Index R = targets.numel(), V = logits.shape().last();
-  const float weight = row_weight("cross_entropy", targets, V, options);
+  check("cross_entropy", rank >= 1 && reduced(logits.shape(), rank - 1, false) == given.shape(), "logits are ",
+        logits.shape(), ", targets ", given.shape(), "; targets need the logits' shape without the last axis");
+  const Index R = given.numel(), V = logits.shape().last();
+  const float weight = row_weight("cross_entropy", given, V, options);
+  const Tensor targets = given.to(logits.device());
   Tensor rows = Tensor::empty({R}, DType::f32, logits.device()), lse = Tensor::empty({R}, DType::f32, logits.device());
   launch(logits.device(), CrossEntropyFwd{.loss = rows.data(),
                                           .lse = lse.data(),
@@ -114,15 +113,15 @@ struct Kept {
 
 }  // namespace
 
-Var linear_cross_entropy(const Var& x, const Var& W, const Var& b, const Tensor& targets,
+Var linear_cross_entropy(const Var& x, const Var& W, const Var& b, const Tensor& given,
                          const CrossEntropyOptions& options) {
   const char* op = "linear_cross_entropy";
   const auto [R, V, I] = linear_sizes(op, x, W, b);
-  check_ints(op, "targets", targets);
-  check_same_device(op, x.device(), targets.device());
-  check(op, reduced(x.shape(), x.shape().rank() - 1, false) == targets.shape(), "x is ", x.shape(), ", targets ",
-        targets.shape(), "; targets need x's shape without the last axis");
-  const float weight = row_weight(op, targets, V, options);
+  check_ints(op, "targets", given);
+  check(op, reduced(x.shape(), x.shape().rank() - 1, false) == given.shape(), "x is ", x.shape(), ", targets ",
+        given.shape(), "; targets need x's shape without the last axis");
+  const float weight = row_weight(op, given, V, options);
+  const Tensor targets = given.to(x.device());
 
   constexpr Index chunk_size = 1 << 22;  // logits at once, 16 MB; at least 64 rows, or products become slow
   const Index rows = std::clamp<Index>(R, 1, std::max<Index>(64, chunk_size / std::max<Index>(1, V)));
