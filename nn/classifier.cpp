@@ -75,23 +75,26 @@ Pool pool_from(const std::string& name) {
   fail("there is no pooling called '", name, "'; there are mean, cls");
 }
 
-Classifier::Classifier(const ClassifierOptions& options, Random& random)
+Classifier::Classifier(const ClassifierOptions& options, Random& random, Device device)
     : options_(resolved(options)),
+      parameters_(device),
       input_(Scope(parameters_, random), options.transformer.dim, input_of(options), start_of(options)),
       transformer_(Scope(parameters_, random), options_.transformer, start_of(options)),
       pooler_(make_pooler(Scope(parameters_, random).sub("pooler"), options)),
       head_(Scope(parameters_, random).sub("head"), (options.two_tower ? 4 : 1) * options.transformer.dim,
             options.classes, start_of(options).matrix) {}
 
-Var Classifier::encode(const Tensor& ids, const Pass& pass) const {
-  check("model", ids.rank() == 2, "token numbers must be [batch, time], got ", ids.shape());
+Var Classifier::encode(const Tensor& given, const Pass& pass) const {
+  check("model", given.rank() == 2, "token numbers must be [batch, time], got ", given.shape());
+  const Tensor ids = given.to(Device::cpu);  // masks and weights are made from them on the host, then moved
+  const Device device = parameters_.device();
   const Tensor types = options_.token_types > 1 && options_.separator >= 0
                            ? token_types(ids, options_.separator, options_.token_types)
                            : Tensor();
   const Var embedded = input_.forward(ids, 0, pass, types);
-  const Var h = transformer_.forward(embedded, {.key_mask = visible_keys(ids, options_.padding)}, pass);
+  const Var h = transformer_.forward(embedded, {.key_mask = visible_keys(ids, options_.padding).to(device)}, pass);
   const Var first_or_mean =
-      options_.pool == Pool::cls ? slice(h, 1, 0, 1) : matmul(Var(mean_weights(ids, options_.padding)), h);
+      options_.pool == Pool::cls ? slice(h, 1, 0, 1) : matmul(Var(mean_weights(ids, options_.padding).to(device)), h);
   const Var pooled = reshape(first_or_mean, {ids.size(0), options_.transformer.dim});
   if (!options_.pooler) return pooled;
   const float p = options_.transformer.dropout;

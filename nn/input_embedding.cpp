@@ -47,7 +47,10 @@ InputEmbedding::InputEmbedding(const Scope& scope, Index dim, const InputOptions
 }
 
 Var InputEmbedding::positions(Index first, Index count) const {
-  if (options_.position == Position::sinusoidal) return Var(sinusoids(first, count, dim_, position_rms));
+  if (options_.position == Position::sinusoidal) {
+    const Device device = adaptive ? adaptive->table[0].device() : token.device();
+    return Var(sinusoids(first, count, dim_, position_rms).to(device));
+  }
   const Index offset = options_.position_offset, rows = position.size(0) - offset;
   check("positions", first + count <= rows, "a sequence of ", first + count, " tokens, but the position table has ",
         rows,

@@ -42,8 +42,9 @@ std::optional<AdaptiveSoftmax> make_adaptive(const Scope& scope, const LanguageM
 
 }  // namespace
 
-LanguageModel::LanguageModel(const LanguageModelOptions& options, Random& random)
+LanguageModel::LanguageModel(const LanguageModelOptions& options, Random& random, Device device)
     : options_(resolved(options)),
+      parameters_(device),
       input_(Scope(parameters_, random), options.transformer.dim, input_of(options), start_of(options)),
       transformer_(Scope(parameters_, random), options_.transformer, start_of(options)),
       head_(make_head(Scope(parameters_, random).sub("head"), options, input_.token)),

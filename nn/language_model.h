@@ -20,9 +20,11 @@ struct LanguageModelOptions {
 
 class LanguageModel {
  public:
-  LanguageModel(const LanguageModelOptions& options, Random& random);
+  LanguageModel(const LanguageModelOptions& options, Random& random, Device device = Device::cpu);
   LanguageModel(const LanguageModel&) = delete;  // a copy would share its weights
   LanguageModel& operator=(const LanguageModel&) = delete;
+
+  // Ids and targets are best kept on the host, see ops.h.
 
   // Logits of the next token (adaptive: log-probabilities) at every position: ids i32 [B,T] -> [B,T,V]. Those at t
   // depend on ids 0 .. t alone.

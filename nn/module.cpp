@@ -63,8 +63,9 @@ Var Scope::parameter(const std::string& name, const Shape& shape, Init init, Par
   return parameter(name, draw(shape, init), traits);
 }
 
-Var Scope::parameter(const std::string& name, Tensor value, ParameterTraits traits) const {
-  return parameters_->add({prefix_ + name, Var(std::move(value), traits.trainable), traits.decay, traits.kernel});
+Var Scope::parameter(const std::string& name, const Tensor& value, ParameterTraits traits) const {
+  const Var var(value.to(parameters_->device()), traits.trainable);
+  return parameters_->add({prefix_ + name, var, traits.decay, traits.kernel});
 }
 
 }  // namespace flexformer

@@ -32,6 +32,10 @@ struct Parameter {
 
 class Parameters {
  public:
+  // A model works where its parameters are: everything else that it makes goes there too.
+  explicit Parameters(Device device = Device::cpu) : device_(device) {}
+  Device device() const { return device_; }
+
   // Throws Error if the name is taken. A parameter used in two places (a tied head) is added once.
   Var add(Parameter parameter);
   // Throws Error if there is no such name.
@@ -48,6 +52,7 @@ class Parameters {
 
  private:
   const Parameter* find(const std::string& name) const;
+  Device device_;
   std::vector<Parameter> list_;
 };
 
@@ -76,8 +81,9 @@ class Scope {
   // A new parameter of this scope. Every call takes one stream of random numbers, whatever `init` is, so that the start
   // of a parameter depends on the seed and on its place in the order of creation alone.
   Var parameter(const std::string& name, const Shape& shape, Init init, ParameterTraits traits = {}) const;
-  // The same with a value made by the caller, who draws it by draw().
-  Var parameter(const std::string& name, Tensor value, ParameterTraits traits = {}) const;
+  // The same with a value made by the caller, who draws it by draw(). Values are drawn and changed on the host, and
+  // move to the parameters' device when they are complete.
+  Var parameter(const std::string& name, const Tensor& value, ParameterTraits traits = {}) const;
   Tensor draw(const Shape& shape, Init init) const;
 
  private:

@@ -73,7 +73,9 @@ std::string header_of(const SafetensorsFile& file, const std::string& sum) {
 
 }  // namespace
 
-std::string write_safetensors(const SafetensorsFile& file) {
+std::string write_safetensors(const SafetensorsFile& given) {
+  SafetensorsFile file = given;  // tensors are handles: only what lies on a GPU is copied
+  for (NamedTensor& item : file.tensors) item.tensor = item.tensor.to(Device::cpu);
   Checksum sum;
   std::size_t size = 0;
   for (const NamedTensor& item : file.tensors) {
