@@ -83,7 +83,7 @@ class SmallRun {
     } keep{captured, said};
     try {
       Console console;
-      Trainer trainer(options, folder, parameters(), *watched, console, "cpu");
+      Trainer trainer(options, folder, parameters(), *watched, console);
       const int status = trainer.run(data_fingerprint(), vocabulary());
       summary = trainer.summary();
       if (!summary.is_null()) folder.write_summary(summary);

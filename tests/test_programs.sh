@@ -65,6 +65,13 @@ ok "progress in a file has no control characters and nothing is on stderr" \
   "! LC_ALL=C grep -q \$'[\\r\\033]' out && [ ! -s err ] && [ \$(grep -c '^step .*loss .*tokens/s' out) = 12 ]"
 ok "the metrics are JSON with a line a step" \
   "[ \$(column 'a run' loss | wc -l) = 12 ] && [ \$(column 'a run' valid_loss | wc -l) = 4 ]"
+ok "without a GPU a run is on the CPU and says why" \
+  "CUDA_VISIBLE_DEVICES= run 0 train_lm \"\${lm[@]}\" --train.steps=1 --out=auto && said '^on the CPU: ..*' &&
+   grep -q '\"device\": \"cpu\"' auto/summary.json"
+for program in train_lm train_classifier generate predict distill import_model export_model bench; do
+  ok "$program --device=cuda without a GPU is one error" \
+    "CUDA_VISIBLE_DEVICES= run 1 $program --device=cuda && complained 'device=cuda: .*device=cpu always works'"
+done
 ok "--eval gives the best validation loss" \
   "run 0 train_lm --eval --out='a run' && said \"validation loss \$(figure 'a run' best_valid_loss %.6f)\""
 ok "a run's config makes the same run again" \

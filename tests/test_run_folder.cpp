@@ -47,7 +47,7 @@ struct ScriptedRun {
     folder = RunFolder::for_training(out.string(), "", true);
     const Captured captured;
     Console console;
-    Trainer trainer(options, folder, parameters, task, console, "cpu");
+    Trainer trainer(options, folder, parameters, task, console);
     status = trainer.run("data", "vocabulary");
     state = trainer.state();
     summary = trainer.summary();

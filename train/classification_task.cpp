@@ -35,7 +35,7 @@ Var weighted_cross_entropy(const Var& logits, const Tensor& labels, const std::v
     std::fill_n(row, classes, weight * smoothing / float(classes));
     row[labels.ints()[i]] += weight * (1 - smoothing);
   }
-  return neg(sum(log_softmax(logits, -1) * Var(targets)));
+  return neg(sum(log_softmax(logits, -1) * Var(targets.to(logits.device()))));
 }
 
 std::string table_of_classes(const ConfusionMatrix& m, const LabelMap& labels) {
@@ -74,10 +74,10 @@ ClassificationResult ClassificationTask::measure(const EncodedTexts& texts, cons
   for (const std::vector<Index>& rows : length_groups(texts, kEvaluationTokens)) {
     if (stop_signal()) throw Stopped{};
     const Var logits = classify(model_, texts, rows, pass);
-    const Tensor labels = row_labels(texts, rows);
+    const Tensor labels = row_labels(texts, rows), on_host = logits.value().to(Device::cpu);
     sum += double(cross_entropy(logits, labels, {.mean = false}).value().item());
     for (Index i = 0; i < Index(rows.size()); ++i) {
-      const float* row = logits.value().data() + i * classes;
+      const float* row = on_host.data() + i * classes;
       result.confusion.add(labels.ints()[i], std::max_element(row, row + classes) - row);
     }
   }

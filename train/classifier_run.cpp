@@ -320,7 +320,7 @@ LabelMap load_labels(const RunFolder& folder) {
   return LabelMap::from_json(read_json(path), path.string());
 }
 
-SavedClassifier::SavedClassifier(const RunFolder& folder)
+SavedClassifier::SavedClassifier(const RunFolder& folder, Device device)
     : options("train_classifier", ""), labels(load_labels(folder)) {
   add_classifier_options(options);
   folder.load_config(options);
@@ -328,7 +328,7 @@ SavedClassifier::SavedClassifier(const RunFolder& folder)
   const ClassifierOptions sizes = classifier_options(options, *tokenizer, labels.outputs());
   folder.check_model_size(least_parameters(sizes, sizes.max_length));
   Random random(0);
-  model = std::make_unique<Classifier>(sizes, random);
+  model = std::make_unique<Classifier>(sizes, random, device);
   step = folder.load_best(model->parameters(), vocabulary_fingerprint(*tokenizer, labels));
 }
 

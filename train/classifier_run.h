@@ -51,7 +51,7 @@ EncodedTexts load_labelled(const Options& options, const std::string& path, cons
 
 // A trained model as a run folder holds it, with its best weights.
 struct SavedClassifier {
-  explicit SavedClassifier(const RunFolder& folder);
+  explicit SavedClassifier(const RunFolder& folder, Device device = Device::cpu);
 
   Options options;  // of the training run
   std::unique_ptr<Tokenizer> tokenizer;

@@ -65,11 +65,11 @@ struct Student {
 };
 
 struct LanguageStudent : Student {
-  LanguageStudent(Options given, const RunFolder& teacher)
+  LanguageStudent(Options given, const RunFolder& teacher, Device device)
       : Student(std::move(given)),
         data(load_language_data(options, load_tokenizer(teacher))),
         random(std::uint64_t(options.integer("seed"))),
-        model(language_model_options(options, data.tokenizer->vocab_size()), random),
+        model(language_model_options(options, data.tokenizer->vocab_size()), random, device),
         windows(model, data.text, window_options(options, data.embedded)) {
     check_block(data.text, options.integer("train.block"));
   }
@@ -89,11 +89,11 @@ struct LanguageStudent : Student {
 };
 
 struct ClassifierStudent : Student {
-  ClassifierStudent(Options given, const RunFolder& teacher)
+  ClassifierStudent(Options given, const RunFolder& teacher, Device device)
       : Student(std::move(given)),
         data(load_classifier_data(options, load_tokenizer(teacher), load_labels(teacher), true)),
         random(std::uint64_t(options.integer("seed"))),
-        model(classifier_options(options, *data.tokenizer, data.labels->outputs()), random),
+        model(classifier_options(options, *data.tokenizer, data.labels->outputs()), random, device),
         texts(make_text_task(model, data.train_texts, data.valid_texts, *data.labels, options)) {}
   const Parameters& parameters() const override { return model.parameters(); }
   const Transformer& transformer() const override { return model.transformer(); }
@@ -126,12 +126,12 @@ Options student_options(const Options& options, const RunFolder& teacher, const 
   return out;
 }
 
-std::unique_ptr<Student> make_student(const Options& options, const RunFolder& teacher) {
+std::unique_ptr<Student> make_student(const Options& options, const RunFolder& teacher, Device device) {
   const std::string config = teacher.file("config.json").string();
   const auto program = json_get<std::string>(read_json(config), "program", config);
   Options own = student_options(options, teacher, program);
-  if (program == "train_lm") return std::make_unique<LanguageStudent>(std::move(own), teacher);
-  return std::make_unique<ClassifierStudent>(std::move(own), teacher);
+  if (program == "train_lm") return std::make_unique<LanguageStudent>(std::move(own), teacher, device);
+  return std::make_unique<ClassifierStudent>(std::move(own), teacher, device);
 }
 
 // While it lives, only the kernels learn.
@@ -173,13 +173,12 @@ void print_stages(Console& console, const std::vector<Stage>& stages) {
 }
 
 // The kernels learn softmax's weights, in their own run folder. Returns the status to leave with.
-int train_kernels(Student& student, RunFolder folder, Console& console, const std::string& device,
-                  std::vector<Stage>& stages) {
+int train_kernels(Student& student, RunFolder folder, Console& console, std::vector<Stage>& stages) {
   OnlyKernels freeze(student.parameters());
   DistillationTask task(student.task(), student.transformer());
   console.say(text("\ndistillation: ", grouped(student.parameters().count()), " parameters of kernels learn, into ",
                    folder.path().string()));
-  Trainer trainer(student.options, folder, student.parameters(), task, console, device);
+  Trainer trainer(student.options, folder, student.parameters(), task, console);
   const int status = trainer.run(student.data_fingerprint(), student.vocabulary());
   if (status != 0) return status;
   if (!trainer.summary().is_null()) {
@@ -208,14 +207,16 @@ void keep_command(Options& options, const RunFolder& folder) {
 
 int distill(Options& options) {
   Console console;
+  Device device = use_machine_options(options);
   if (options.text("run").empty() && !options.flag("resume"))
     throw UsageError("which model shall be distilled? Give run=DIR, a trained teacher");
   RunFolder folder = RunFolder::for_training(options.text("out"), "distilled", options.flag("resume"));
   keep_command(options, folder);
-  const std::string device = use_machine_options(options);
+  device = use_machine_options(options);  // as stored
+  if (const std::string why = why_on_cpu(options); !why.empty()) console.say(why);
   const RunFolder teacher = RunFolder::for_use(options.text("run"), "");
   RunFolder kernels = RunFolder::for_training((folder.path() / "kernels").string(), "", options.flag("resume"));
-  const std::unique_ptr<Student> student = make_student(options, teacher);
+  const std::unique_ptr<Student> student = make_student(options, teacher, device);
   const Parameters& parameters = student->parameters();
   teacher.load_best_without_kernels(parameters, student->vocabulary());
   const std::string& given = options.text("kernels");
@@ -231,7 +232,7 @@ int distill(Options& options) {
   stages.push_back({given.empty() ? "attention replaced, kernels untrained" : "attention replaced, kernels from a run",
                     student->task().evaluate({})});
   print_stages(console, stages);
-  if (const int status = train_kernels(*student, kernels, console, device, stages)) {
+  if (const int status = train_kernels(*student, kernels, console, stages)) {
     console.say(text("the distillation goes on with: distill --out=", folder.path().string(), " --resume"));
     return status;
   }
@@ -241,7 +242,7 @@ int distill(Options& options) {
   for (const char* key : {"steps", "lr", "warmup", "eval_every"})
     own.set(std::string("train.") + key, options.value(std::string("finetune.") + key));
   console.say(text("\nfine-tuning of all ", grouped(parameters.count()), " parameters, into ", folder.path().string()));
-  Trainer trainer(own, folder, parameters, student->task(), console, device);
+  Trainer trainer(own, folder, parameters, student->task(), console);
   const int status = trainer.run(student->data_fingerprint(), student->vocabulary());
   if (status != 0 || trainer.summary().is_null()) return status;
   Json summary = trainer.summary();

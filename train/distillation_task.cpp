@@ -38,15 +38,17 @@ void fit_layer(const MultiHeadAttention& layer, const Var& projected) {
 
 double count_tokens(const Var& projected, const AttentionMask& mask) {
   if (!mask.key_mask.defined()) return double(projected.size(0) * projected.size(1));
-  const std::int32_t* present = mask.key_mask.ints();
-  return double(mask.key_mask.numel() - std::count(present, present + mask.key_mask.numel(), 0));
+  const Tensor on_host = mask.key_mask.to(Device::cpu);
+  const std::int32_t* present = on_host.ints();
+  return double(on_host.numel() - std::count(present, present + on_host.numel(), 0));
 }
 
 }  // namespace
 
 void HeadLosses::add(Index layer, const Tensor& losses, double tokens) {
   tokens_ += tokens;
-  for (Index h = 0; h < heads_; ++h) sums_[std::size_t(layer * heads_ + h)] += double(losses.data()[h]) * tokens;
+  const std::vector<float> values = losses.to_vector();
+  for (Index h = 0; h < heads_; ++h) sums_[std::size_t(layer * heads_ + h)] += double(values[std::size_t(h)]) * tokens;
 }
 
 double HeadLosses::mean() const {
@@ -131,7 +133,7 @@ std::uint64_t hash_without_kernels(const Parameters& parameters) {
   std::string bytes;
   for (const Parameter& p : parameters) {
     if (p.kernel) continue;
-    const Tensor& tensor = p.var.value();
+    const Tensor tensor = p.var.value().to(Device::cpu);
     const std::uint64_t part =
         fnv1a64({reinterpret_cast<const char*>(tensor.data()), std::size_t(tensor.numel()) * sizeof(float)});
     bytes += p.name;

@@ -37,9 +37,9 @@ class Stream {
 };
 
 int generate(Options& options) {
-  use_machine_options(options);
+  const Device device = use_machine_options(options);
   const RunFolder folder = RunFolder::for_use(options.text("run"), "train_lm");
-  const SavedLanguageModel saved(folder);
+  const SavedLanguageModel saved(folder, device);
   const Tokenizer& tokenizer = *saved.tokenizer;
   const SamplingOptions sampling{options.real("temperature"), options.integer("top_k"), options.real("top_p")};
   std::vector<std::int32_t> prompt = tokenizer.encode(options.text("prompt"));
@@ -62,10 +62,12 @@ int generate(Options& options) {
   }
   const double seconds = watch.seconds();
   stream.finish();
-  if (options.flag("stats"))
+  if (options.flag("stats")) {
+    const std::string why = why_on_cpu(options);
     std::cerr << text(made, " tokens, ", fixed(double(made) / std::max(seconds, 1e-9), 1), " tokens/s, state ",
-                      generator.state_bytes(), " bytes")
+                      generator.state_bytes(), " bytes", why.empty() ? "" : ", " + why)
               << std::endl;
+  }
   return stop_signal() ? 128 + stop_signal() : 0;
 }
 

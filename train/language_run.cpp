@@ -115,14 +115,14 @@ WindowOptions window_options(const Options& options, bool embedded) {
   return w;
 }
 
-SavedLanguageModel::SavedLanguageModel(const RunFolder& folder) : options("train_lm", "") {
+SavedLanguageModel::SavedLanguageModel(const RunFolder& folder, Device device) : options("train_lm", "") {
   add_language_options(options);
   folder.load_config(options);
   tokenizer = load_tokenizer(folder);
   const LanguageModelOptions sizes = language_model_options(options, tokenizer->vocab_size());
   folder.check_model_size(least_parameters(sizes, sizes.block));
   Random random(0);
-  model = std::make_unique<LanguageModel>(sizes, random);
+  model = std::make_unique<LanguageModel>(sizes, random, device);
   step = folder.load_best(model->parameters(), tokenizer->fingerprint());
 }
 

@@ -33,7 +33,7 @@ WindowOptions window_options(const Options& options, bool embedded);
 
 // A trained model as a run folder holds it, with its best weights.
 struct SavedLanguageModel {
-  explicit SavedLanguageModel(const RunFolder& folder);
+  explicit SavedLanguageModel(const RunFolder& folder, Device device = Device::cpu);
 
   Options options;  // of the training run
   std::unique_ptr<Tokenizer> tokenizer;

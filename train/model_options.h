@@ -52,6 +52,6 @@ Index logit_rows(Index tokens, Index width);
 // What the system could still give this process; the largest number where that cannot be found out.
 Index available_bytes();
 // Throws Error, naming the keys to lower, if `needed` bytes are more than there are.
-void check_memory(Index needed);
+void check_memory(Index needed, Device device);
 
 }  // namespace flexformer

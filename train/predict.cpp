@@ -59,9 +59,9 @@ Row row_from(std::string line, bool pair, const std::string& source, Index numbe
 }
 
 int predict(Options& options) {
-  use_machine_options(options);
+  const Device device = use_machine_options(options);
   const RunFolder folder = RunFolder::for_use(options.text("run"), "train_classifier");
-  const SavedClassifier saved(folder);
+  const SavedClassifier saved(folder, device);
   const std::string &path = options.text("file"), &format = saved.options.text("data.format");
   if (is_picture_format(format)) {
     if (path.empty()) throw UsageError("this model reads pictures; give file=FILE, a PNG, IDX or CIFAR-10 file");

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <new>
 
+#include "tensor/device_memory.h"
 #include "tensor/parallel.h"
 #include "tensor/precision.h"
 #include "train/utf8.h"
@@ -49,9 +50,6 @@ void on_stop_signal(int signal) {
   if (received_signal) _exit(128 + signal);
   received_signal = signal;
 }
-
-// "" if models can be trained and used on a GPU here, else why not.
-std::string device_trouble() { return "models do not run on a GPU yet"; }
 
 // One line, whatever was quoted of a file.
 int report(const std::string& message, int status) {
@@ -116,17 +114,18 @@ void add_machine_options(Options& options) {
   options.add_choice("precision", "f32", {"f32", "bf16"}, "number format of the products");
 }
 
-std::string use_machine_options(const Options& options) {
+Device use_machine_options(const Options& options) {
   set_threads(int(options.integer("threads")));
-  const std::string& device = options.text("device");
-  if (device == "cuda" && !device_trouble().empty())
-    fail("device=cuda: ", device_trouble(), "; device=cpu always works");
   set_product_precision(options.text("precision") == "bf16" ? Precision::bf16 : Precision::f32);
-  return device == "cpu" || !device_trouble().empty() ? "cpu" : "cuda";
+  const std::string& device = options.text("device");
+  if (device == "cpu") return Device::cpu;
+  if (device::trouble().empty()) return Device::cuda;
+  if (device == "cuda") fail("device=cuda: ", device::trouble(), "; device=cpu always works");
+  return Device::cpu;
 }
 
 std::string why_on_cpu(const Options& options) {
-  return options.text("device") == "auto" ? device_trouble() : std::string();
+  return options.text("device") != "auto" || device::trouble().empty() ? "" : "on the CPU: " + device::trouble();
 }
 
 }  // namespace flexformer

@@ -2,7 +2,7 @@
 #pragma once
 #include <functional>
 
-#include "tensor/shape.h"
+#include "tensor/allocator.h"
 #include "train/config.h"
 
 namespace flexformer {
@@ -21,10 +21,10 @@ Index peak_rss_bytes();
 
 // Keys that mean the same in every program.
 void add_machine_options(Options& options);  // threads, device, precision
-// Applies them: sets the number of threads, and refuses a device that cannot be used. Returns the device's name for the
-// summary.
-std::string use_machine_options(const Options& options);
-// Why device=auto stays on the CPU, as one sentence; "" where it does not, or where the device was chosen by name.
+// Applies them: sets the number of threads and the precision, and refuses a device that cannot be used. Returns the
+// device to build models for.
+Device use_machine_options(const Options& options);
+// Why device=auto stays on the CPU, as one line; "" where it does not, or where the device was chosen by name.
 std::string why_on_cpu(const Options& options);
 
 }  // namespace flexformer

@@ -45,16 +45,16 @@ Var RegressionTask::loss_sum(Index micro_batch, const Pass& pass) {
   const std::span<const Index> rows = micro_batch_rows(micro_batch);
   Tensor wanted = Tensor::empty({Index(rows.size()), 1});
   for (std::size_t i = 0; i < rows.size(); ++i) wanted.data()[i] = train_.rows[std::size_t(rows[i])].number;
-  return sum(square(classify(model_, train_, rows, pass) - Var(wanted)));
+  return sum(square(classify(model_, train_, rows, pass) - Var(wanted.to(model_.parameters().device()))));
 }
 
 Figures RegressionTask::figures(const EncodedTexts& texts, const Pass& pass) const {
   std::vector<double> given, wanted;  // in units of the deviation
   for (const std::vector<Index>& rows : length_groups(texts, kEvaluationTokens)) {
     if (stop_signal()) throw Stopped{};
-    const Var outputs = classify(model_, texts, rows, pass);
+    const Tensor outputs = classify(model_, texts, rows, pass).value().to(Device::cpu);
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      given.push_back(double(outputs.value().data()[i]));
+      given.push_back(double(outputs.data()[i]));
       wanted.push_back(double(texts.rows[std::size_t(rows[i])].number));
     }
   }

@@ -26,9 +26,9 @@ void settle_epochs(Options& options, Index rows, bool embedded) {
   if (!options.given("train.eval_every")) options.set("train.eval_every", per_epoch);
 }
 
-int evaluate_saved(const Options& options, Console& console) {
+int evaluate_saved(const Options& options, Console& console, Device device) {
   const RunFolder folder = RunFolder::for_use(options.text("out"), "train_classifier");
-  SavedClassifier saved(folder);
+  SavedClassifier saved(folder, device);
   for (const Key& key : options.keys())
     if (key.given && key.name.starts_with("data.")) saved.options.set(key.name, key.value);
   EncodedTexts texts;
@@ -51,7 +51,7 @@ void describe(Console& console, const Options& options, const ClassifierData& da
   console.say(text("model: ", m.attention.kind, ", ", m.layers, " layers, ", m.attention.heads, " heads, ", m.dim,
                    " channels, ", data.tokenizer->name(), " vocabulary of ", data.tokenizer->vocab_size(), ", ",
                    grouped(model.parameters().count()), " parameters; training takes about ", megabytes(bytes)));
-  check_memory(bytes);
+  check_memory(bytes, model.parameters().device());
 }
 
 // Prints how the last weights do in validation and the best in the test; returns the summary with the test's figures.
@@ -72,8 +72,8 @@ Json final_figures(Console& console, const RunFolder& folder, const ClassifierDa
 
 int train(Options& options) {
   Console console;
-  std::string device = use_machine_options(options);
-  if (options.flag("eval")) return evaluate_saved(options, console);
+  Device device = use_machine_options(options);
+  if (options.flag("eval")) return evaluate_saved(options, console, device);
 
   RunFolder folder = RunFolder::for_training(options.text("out"), "text", options.flag("resume"));
   const bool resumed = folder.has_checkpoint();
@@ -98,10 +98,10 @@ int train(Options& options) {
   if (!resumed) settle_epochs(options, Index(data.train_texts.rows.size()), data.embedded);
   TrainingOptions{options};
   Random random(std::uint64_t(options.integer("seed")));
-  Classifier model(classifier_options(options, *data.tokenizer, data.labels->outputs()), random);
+  Classifier model(classifier_options(options, *data.tokenizer, data.labels->outputs()), random, device);
   if (initial) initial->load_best(model.parameters(), data.vocabulary());
   describe(console, options, data, model);
-  if (const std::string why = why_on_cpu(options); !why.empty()) console.say(text("on the CPU: ", why));
+  if (const std::string why = why_on_cpu(options); !why.empty()) console.say(why);
   if (!resumed) {
     write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
     write_json_atomic(folder.file("labels.json"), data.labels->to_json());
@@ -110,7 +110,7 @@ int train(Options& options) {
 
   const std::unique_ptr<TextTask> task =
       make_text_task(model, data.train_texts, data.valid_texts, *data.labels, options);
-  Trainer trainer(options, folder, model.parameters(), *task, console, device);
+  Trainer trainer(options, folder, model.parameters(), *task, console);
   const int status = trainer.run(data.fingerprint, data.vocabulary());
   if (status != 0 || trainer.summary().is_null()) return status;
   try {

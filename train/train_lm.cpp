@@ -28,7 +28,7 @@ void describe(Console& console, const Options& options, const LanguageData& data
   console.say(text("model: ", m.attention.kind, ", ", m.layers, " layers, ", m.attention.heads, " heads, ", m.dim,
                    " channels, ", grouped(model.parameters().count()), " parameters; training takes about ",
                    megabytes(bytes)));
-  check_memory(bytes);
+  check_memory(bytes, model.parameters().device());
 }
 
 // Where the embedded grammar stands beside the model: its loss can never fall below the entropy.
@@ -50,9 +50,9 @@ std::string draw_sample(const LanguageModel& model, const Tokenizer& tokenizer, 
   return sample;
 }
 
-int evaluate_saved(const Options& options, Console& console) {
+int evaluate_saved(const Options& options, Console& console, Device device) {
   const RunFolder folder = RunFolder::for_use(options.text("out"), "train_lm");
-  SavedLanguageModel saved(folder);
+  SavedLanguageModel saved(folder, device);
   for (const char* key : {"data.train", "data.valid", "data.valid_stride", "data.cache", "train.block"})
     if (options.given(key)) saved.options.set(key, options.value(key));
   LanguageData data;
@@ -73,8 +73,8 @@ int evaluate_saved(const Options& options, Console& console) {
 }
 
 int train(Options& options, Console& console) {
-  std::string device = use_machine_options(options);
-  if (options.flag("eval")) return evaluate_saved(options, console);
+  Device device = use_machine_options(options);
+  if (options.flag("eval")) return evaluate_saved(options, console, device);
 
   RunFolder folder = RunFolder::for_training(options.text("out"), "lm", options.flag("resume"));
   const bool resumed = folder.has_checkpoint();
@@ -97,16 +97,16 @@ int train(Options& options, Console& console) {
   check_block(data.text, options.integer("train.block"));
   const auto seed = std::uint64_t(options.integer("seed"));
   Random random(seed);
-  LanguageModel model(language_model_options(options, data.tokenizer->vocab_size()), random);
+  LanguageModel model(language_model_options(options, data.tokenizer->vocab_size()), random, device);
   if (initial) initial->load_best(model.parameters(), data.tokenizer->fingerprint());
   describe(console, options, data, model);
-  if (const std::string why = why_on_cpu(options); !why.empty()) console.say(text("on the CPU: ", why));
+  if (const std::string why = why_on_cpu(options); !why.empty()) console.say(why);
   if (!resumed) write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
   console.say(text("run folder: ", folder.path().string()));
 
   LanguageTask task(model, data.text, window_options(options, data.embedded),
                     [&] { return draw_sample(model, *data.tokenizer, seed); });
-  Trainer trainer(options, folder, model.parameters(), task, console, device);
+  Trainer trainer(options, folder, model.parameters(), task, console);
   const int status = trainer.run(data.text.train_fingerprint, data.tokenizer->fingerprint());
   if (status != 0 || trainer.summary().is_null()) return status;
   folder.write_summary(trainer.summary());

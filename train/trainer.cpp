@@ -10,10 +10,7 @@
 namespace flexformer {
 namespace {
 
-bool all_finite(const Tensor& tensor) {
-  const float* x = tensor.data();
-  return std::all_of(x, x + tensor.numel(), [](float value) { return std::isfinite(value); });
-}
+bool all_finite(const Tensor& tensor) { return std::isfinite(squared_norms({tensor})[0]); }
 
 }  // namespace
 
@@ -75,15 +72,13 @@ TrainingOptions::TrainingOptions(const Options& options) {
   optimizer.kernel_lr = float(options.real("train.kernel_lr"));
 }
 
-Trainer::Trainer(const Options& options, RunFolder& folder, const Parameters& parameters, Task& task, Console& console,
-                 std::string device)
+Trainer::Trainer(const Options& options, RunFolder& folder, const Parameters& parameters, Task& task, Console& console)
     : options_(options),
       training_(options),
       folder_(folder),
       parameters_(parameters),
       task_(task),
       console_(console),
-      device_(std::move(device)),
       optimizer_(parameters, training_.optimizer) {}
 
 // The summary is written last and taken away when a run goes on: with it, nothing is left to do.
@@ -150,14 +145,18 @@ void Trainer::train_step() {
   Random random(training_.seed, std::uint64_t(state_.step + 1) << 32);
   const Pass pass{.training = true, .random = &random};
   parameters_.clear_grads();
-  double sum = 0;
+  std::vector<Tensor> losses;
   for (Index micro = 0; micro < task_.micro_batches() && targets > 0; ++micro) {
     Tape tape;
     const Var loss = task_.loss_sum(micro, pass);
-    sum += double(loss.value().item());
+    losses.push_back(loss.value());
     // Each micro-batch counts by its targets: the gradient is that of the mean over all of them.
     tape.backward(scale(loss, float(1.0 / double(targets))));
   }
+  // Up to here a GPU is only given work. Whether the step is made depends on its loss and gradient: the host waits for
+  // these two, once all of the backward pass is under way, and for nothing else.
+  double sum = 0;
+  for (const Tensor& loss : losses) sum += double(loss.item());
   loss_ = targets > 0 ? sum / double(targets) : 0;
   if (!std::isfinite(loss_)) broke_down(state_.step + 1, first_bad_tensor());
   try {
@@ -262,7 +261,7 @@ void Trainer::finish() {
   save();
   summary_ = {{"program", options_.program()},
               {"attention", options_.text("model.attention")},
-              {"device", device_},
+              {"device", name_of(parameters_.device())},
               {"threads", threads()},
               {"params", parameters_.count()},
               {"steps", state_.step},

@@ -63,8 +63,7 @@ struct TrainingOptions {
 
 class Trainer {
  public:
-  Trainer(const Options& options, RunFolder& folder, const Parameters& parameters, Task& task, Console& console,
-          std::string device);
+  Trainer(const Options& options, RunFolder& folder, const Parameters& parameters, Task& task, Console& console);
 
   // Trains from the folder's checkpoint, if it has one, to the last step, evaluates, saves and fills summary(). Returns
   // the status to leave with: 0, or 130 / 143 after a stop that was asked for. A run that had finished before is left
@@ -96,7 +95,6 @@ class Trainer {
   const Parameters& parameters_;
   Task& task_;
   Console& console_;
-  std::string device_;
   Optimizer optimizer_;
   TrainingState state_;
   Evaluation last_;
