@@ -115,8 +115,9 @@ std::vector<Section> chosen_sections(const Options& options) {
 }
 
 int run(Options& options) {
-  use_machine_options(options);
+  target = use_machine_options(options);
   if (options.given("case")) return run_case(options);
+  if (target != Device::cpu) throw UsageError("the tables are of the CPU; on a GPU give case=NAME, one measurement");
   if (options.given("repeats")) throw UsageError("repeats belongs to case; tables choose their own");
   const std::vector<Section> chosen = chosen_sections(options);
   Console console;
@@ -141,5 +142,6 @@ int main(int argc, char** argv) {
   options.add_integer("repeats", 5, {.min = 1, .max = 1000, .help = "figures of --case, after one call to warm up"});
   add_machine_options(options);
   options.set("threads", std::int64_t(1));
+  options.set("device", std::string("cpu"));
   return run_program(options, argc, argv, bench::run);
 }

@@ -19,7 +19,7 @@ struct Layer {
         qkv(random_tensor({B, N, 3 * heads * d}, 3), true),
         w1(random_tensor({heads, kind.features == FeatureKind::polaformer ? 1 : d, d}, 4, 0.2f), kind.learns_map),
         w2(random_tensor({heads, d, d}, 5, 0.2f), kind.learns_map),
-        tau(Tensor::full({heads}, 2.4f), true),
+        tau(Tensor::full({heads}, 2.4f, target), true),
         dy(random_tensor({B, N, heads * d}, 6)) {}
 
   void pass() {

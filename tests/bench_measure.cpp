@@ -7,6 +7,7 @@
 #include <malloc.h>
 #endif
 
+#include "tensor/device_memory.h"
 #include "tensor/kernels.h"
 #include "tensor/parallel.h"
 #include "train/log.h"
@@ -16,8 +17,9 @@ namespace flexformer::bench {
 namespace {
 
 double now() {
+  if (target != Device::cpu) device::synchronize();
   timespec time{};
-  clock_gettime(threads() == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  clock_gettime(threads() == 1 && target == Device::cpu ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
   return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
 }
 
@@ -65,12 +67,12 @@ std::vector<double> medians_in_turns(int rounds, double at_least, const std::vec
 
 Measurement measure(const Case& subject, int repeats) {
   const bool rss_known = reset_peak_rss();
-  memory::reset_peak(Device::cpu);
+  memory::reset_peak(target);
   const Call call = subject.prepare();
   call();
   Measurement result{};
   for (int i = 0; i < repeats; ++i) result.seconds.push_back(seconds_per_call(subject.at_least, call));
-  result.peak_tensor_bytes = memory::stats(Device::cpu).peak_bytes;
+  result.peak_tensor_bytes = memory::stats(target).peak_bytes;
   if (rss_known) result.peak_rss_bytes = peak_rss_bytes();
   return result;
 }
@@ -78,7 +80,7 @@ Measurement measure(const Case& subject, int repeats) {
 Tensor random_tensor(const Shape& shape, std::uint64_t stream, float scale) {
   Tensor x = Tensor::empty(shape);
   launch(Device::cpu, FillNormal{.y = x.data(), .n = x.numel(), .scale = scale, .key = {1, stream}});
-  return x;
+  return x.to(target);
 }
 
 Tensor random_ids(const Shape& shape, Index first, Index end, std::uint64_t seed) {

@@ -22,7 +22,7 @@ LanguageModelOptions options_of(const LanguageShape& shape, const AttentionKind&
 
 struct Training {
   Training(const LanguageShape& shape, const AttentionKind& kind)
-      : model(options_of(shape, kind), random),
+      : model(options_of(shape, kind), random, target),
         optimizer(model.parameters(), {}),
         ids(random_ids({shape.batch, shape.block}, 0, shape.vocabulary, 1)),
         targets(random_ids({shape.batch, shape.block}, 0, shape.vocabulary, 2)) {}
@@ -48,7 +48,7 @@ ClassifierOptions encoder_options(const AttentionKind& kind, Index N) {
 
 struct Encoding {
   Encoding(const AttentionKind& kind, Index N)
-      : model(encoder_options(kind, N), random),
+      : model(encoder_options(kind, N), random, target),
         ids(random_ids({std::max<Index>(1, encoder_tokens / N), N}, 1, 256, 1)),
         classes(random_ids({ids.size(0)}, 0, 10, 2)) {}
 
@@ -67,7 +67,7 @@ constexpr Index decoded = 1000;  // tokens that may follow the context, more tha
 
 struct Decoding {
   Decoding(const AttentionKind& kind, Index longest_context)
-      : model(options_of(with_block(longest_context + decoded + 1), kind), random),
+      : model(options_of(with_block(longest_context + decoded + 1), kind), random, target),
         ids(random_ids({model.options().block}, 0, model.options().vocabulary, 1)) {}
 
   static LanguageShape with_block(Index block) {

@@ -28,7 +28,7 @@ ProductOperands::ProductOperands(const Product& p)
     : product(p),
       a(random_tensor({p.batch, p.M, p.K}, 1)),
       b(random_tensor({p.batch, p.K, p.N}, 2)),
-      c(Tensor::empty({p.batch, p.M, p.N})) {}
+      c(Tensor::empty({p.batch, p.M, p.N}, DType::f32, target)) {}
 
 Gemm ProductOperands::gemm(Precision precision) {
   const auto [M, N, K, layout, batch] = product;
@@ -55,7 +55,7 @@ Gemm ProductOperands::gemm(Precision precision) {
 Case product_case(const Product& product) {
   const auto prepare = [product]() -> Call {
     const auto operands = std::make_shared<ProductOperands>(product);
-    return [operands] { launch(Device::cpu, operands->gemm(product_precision())); };
+    return [operands] { launch(target, operands->gemm(product_precision())); };
   };
   return {"product:" + product.name(), product.operations(), 5, 0.02, prepare};
 }

@@ -6,7 +6,7 @@ namespace {
 
 AttentionMask mask_of(const Case& golden) {
   AttentionMask mask{golden.flag("causal"), {}};
-  if (golden.has_input("key_mask")) mask.key_mask = golden.input("key_mask").ints();
+  if (golden.has_input("key_mask")) mask.key_mask = golden.input("key_mask").ints(golden.device);
   return mask;
 }
 

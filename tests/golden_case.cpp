@@ -40,11 +40,13 @@ Named read_named(const Json& json, const char* key, const std::string& where) {
 
 }  // namespace
 
-Tensor Values::floats() const { return Tensor::from(shape, std::vector<float>(data.begin(), data.end())); }
+Tensor Values::floats(Device device) const {
+  return Tensor::from(shape, std::vector<float>(data.begin(), data.end()), device);
+}
 
-Tensor Values::ints() const {
+Tensor Values::ints(Device device) const {
   if (!whole) fail("whole numbers are expected here, not f64");
-  return Tensor::from_ints(shape, std::vector<std::int32_t>(data.begin(), data.end()));
+  return Tensor::from_ints(shape, std::vector<std::int32_t>(data.begin(), data.end()), device);
 }
 
 double Values::norm() const {

@@ -19,8 +19,8 @@ struct Values {
   std::vector<double> data;
   bool whole = false;  // i64 or bool
 
-  Tensor floats() const;
-  Tensor ints() const;
+  Tensor floats(Device device) const;
+  Tensor ints(Device device = Device::cpu) const;
   double norm() const;
   Values part(Index i) const;  // element i of the first axis
 };
@@ -28,6 +28,7 @@ using Named = std::map<std::string, Values>;
 
 struct Case {
   std::string name, op;
+  Device device = Device::cpu;  // where to compute
   Json params;
   Named inputs, outputs, grads, init, final;
 

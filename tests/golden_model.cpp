@@ -41,7 +41,7 @@ std::vector<Place> places_of(const Named& init) {
   return places;
 }
 
-// The numbers of ours that a place stands for.
+// The numbers of ours, on the host, that a place stands for.
 std::span<float> numbers_at(Tensor& tensor, const Place& place) {
   const Index n = place.part < 0 ? tensor.numel() : tensor.numel() / 3;
   return {tensor.data() + std::max(place.part, 0) * n, std::size_t(n)};
@@ -76,29 +76,31 @@ Model build(const Case& golden) {
                                                                       .vocabulary = size("tok_emb", 0),
                                                                       .classes = size("head.w", 0),
                                                                       .max_length = size("pos_emb", 0)},
-                                                    random);
+                                                    random, golden.device);
   } else {
     LanguageModelOptions options;
     options.transformer = transformer;
     options.vocabulary = size("tok_emb", 0);
     options.block = size("pos_emb", 0);
     options.tie = golden.flag("tied_head");
-    model.language = std::make_unique<LanguageModel>(options, random);
+    model.language = std::make_unique<LanguageModel>(options, random, golden.device);
   }
   return model;
 }
 
 void load(const Case& golden, const Parameters& parameters, const std::vector<Place>& places) {
   Index numbers = 0;
+  std::map<std::string, Tensor> joined;  // the parameters' values, on the host
   for (const Place& place : places) {
-    Var parameter = parameters[place.ours].var;
-    const auto ours = numbers_at(parameter.value(), place);
+    const Shape& shape = parameters[place.ours].var.shape();
+    const auto ours = numbers_at(joined.try_emplace(place.ours, Tensor::zeros(shape)).first->second, place);
     const auto& theirs = golden.init.at(place.theirs).data;
-    if (ours.size() != theirs.size()) fail(place.theirs, " does not fit into ", place.ours, " ", parameter.shape());
+    if (ours.size() != theirs.size()) fail(place.theirs, " does not fit into ", place.ours, " ", shape);
     std::copy(theirs.begin(), theirs.end(), ours.begin());
     numbers += Index(theirs.size());
   }
   if (numbers != parameters.count()) fail("init has ", numbers, " weights, the model ", parameters.count());
+  for (const auto& [name, value] : joined) Var(parameters[name].var).value().copy_from(value);
 }
 
 // Calls compare(place, ours, theirs) for every tensor of `expected` but the key biases.
@@ -108,8 +110,9 @@ void compare_weights(const std::vector<Place>& places, const Named& expected, co
   for (const Place& place : places) {
     if (place.theirs.ends_with(".bk")) continue;
     if (!expected.count(place.theirs)) fail("'", place.theirs, "' is missing from final or grads");
-    Var parameter = parameters[place.ours].var;
-    const auto ours = numbers_at(gradients ? parameter.grad() : parameter.value(), place);
+    const Var& parameter = parameters[place.ours].var;
+    Tensor tensor = (gradients ? parameter.grad() : parameter.value()).to(Device::cpu);
+    const auto ours = numbers_at(tensor, place);
     compare(place.theirs, std::vector<double>(ours.begin(), ours.end()), expected.at(place.theirs).data);
   }
 }

@@ -60,7 +60,9 @@ const Row rows[] = {
     {"slice_axis1_1_4_step2", [](const Case&, const Inputs& x) { return slice(x_of(x), 1, 1, 4, 2); }},
     {"concat", [](const Case&, const Inputs& x) { return concat({a(x), b(x)}, 1); }},
     {"masked_fill(x,mask,-2)",
-     [](const Case& golden, const Inputs& x) { return masked_fill(x_of(x), golden.input("mask").ints(), -2); }},
+     [](const Case& golden, const Inputs& x) {
+       return masked_fill(x_of(x), golden.input("mask").ints(golden.device), -2);
+     }},
     {"softmax", [](const Case& golden, const Inputs& x) { return softmax(x_of(x), axis_of(golden)); }},
     {"log_softmax", [](const Case& golden, const Inputs& x) { return log_softmax(x_of(x), axis_of(golden)); }},
     {"layer_norm",

@@ -43,7 +43,7 @@ void run_case(const Case& golden, Totals& totals, std::ostream& out) {
   }
 }
 
-void run_file(const std::filesystem::path& path, Totals& totals, std::ostream& out) {
+void run_file(const std::filesystem::path& path, Device device, Totals& totals, std::ostream& out) {
   const std::string file = path.filename().string();
   const auto failed = [&](const std::string& name, const std::exception& error) {
     ++totals.failed;
@@ -57,7 +57,9 @@ void run_file(const std::filesystem::path& path, Totals& totals, std::ostream& o
       std::string name = file;
       try {
         if (entry.is_object() && entry.contains("name") && entry.at("name").is_string()) name = entry.at("name");
-        run_case(Case(entry, file), totals, out);
+        Case golden(entry, file);
+        golden.device = device;
+        run_case(golden, totals, out);
       } catch (const std::exception& error) {
         failed(name, error);
       }
@@ -69,9 +71,9 @@ void run_file(const std::filesystem::path& path, Totals& totals, std::ostream& o
 
 }  // namespace
 
-Totals run_folder(const std::filesystem::path& folder, std::ostream& out) {
+Totals run_folder(const std::filesystem::path& folder, std::ostream& out, Device device) {
   Totals totals;
-  for (const auto& file : json_files(folder)) run_file(file, totals, out);
+  for (const auto& file : json_files(folder)) run_file(file, device, totals, out);
   out << totals.passed << " passed, " << totals.failed << " failed";
   if (totals.skipped > 0) out << ", " << totals.skipped << " skipped";
   out << "\n";
@@ -90,7 +92,8 @@ void compare_op(const Case& golden, Verdict& verdict, Var (*op)(const Case&, con
                 double (*limit)(const Case&, const std::string&)) {
   Inputs inputs;
   for (const auto& [name, values] : golden.inputs)
-    if (!values.whole && name != "grad_out") inputs.emplace(name, Var(values.floats(), golden.grads.count(name) > 0));
+    if (!values.whole && name != "grad_out")
+      inputs.emplace(name, Var(values.floats(golden.device), golden.grads.count(name) > 0));
   for (const auto& [name, values] : golden.grads)
     if (!inputs.count(name)) fail("there is a gradient but no input '", name, "'");
 
@@ -100,7 +103,8 @@ void compare_op(const Case& golden, Verdict& verdict, Var (*op)(const Case&, con
   const double least = std::max(1e-3, 1e-3 * (scalar ? 1.0 : golden.input("grad_out").norm()));
   verdict.compare("out", out.value(), golden.output("out"), limit(golden, ""), least);
   if (golden.grads.empty()) return;
-  tape.backward(out, scalar ? Tensor::full(out.shape(), 1) : golden.input("grad_out").floats());
+  tape.backward(out,
+                scalar ? Tensor::full(out.shape(), 1, golden.device) : golden.input("grad_out").floats(golden.device));
   for (const auto& [name, reference] : golden.grads)
     if (const double most = limit(golden, name); most > 0)
       verdict.compare("gradient of " + name, inputs.at(name).grad(), reference, most, least);

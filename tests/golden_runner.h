@@ -11,11 +11,11 @@ struct Totals {
   Index passed = 0, failed = 0, skipped = 0;
 };
 
-// All *.json files of a folder in the order of their names. Writes one line per case: "ok NAME error",
-// "FAIL NAME error limit (what)" or, where the op is not known, "skip NAME"; then "N passed, M failed" and, where there
-// are any, ", K skipped". A file or a case that cannot be read is a failure of its name, with the reason. Throws Error
-// if there is no such folder, or no file in it.
-Totals run_folder(const std::filesystem::path& folder, std::ostream& out);
+// All *.json files of a folder, computed on `device`, in the order of their names. Writes one line per case: "ok NAME
+// error", "FAIL NAME error limit (what)" or, where the op is not known, "skip NAME"; then "N passed, M failed" and,
+// where there are any, ", K skipped". A file or a case that cannot be read is a failure of its name, with the reason.
+// Throws Error if there is no such folder, or no file in it.
+Totals run_folder(const std::filesystem::path& folder, std::ostream& out, Device device = Device::cpu);
 
 // A way to run one kind of case: fills in the verdict.
 using Runner = void (*)(const Case&, Verdict&);

@@ -54,10 +54,11 @@ void compare_curve(const Case& golden, const char* name, const Schedule& schedul
 }  // namespace
 
 void run_optimizer(const Case& golden, Verdict& verdict) {
-  Parameters parameters;
-  const Var X(golden.input("X").floats()), Y(golden.input("Y").floats());
-  const Var w = parameters.add({"w", Var(golden.input("w0").floats(), true), true, false});
-  const Var b = parameters.add({"b", Var(golden.input("b0").floats(), true), true, false});
+  const Device device = golden.device;
+  Parameters parameters(device);
+  const Var X(golden.input("X").floats(device)), Y(golden.input("Y").floats(device));
+  const Var w = parameters.add({"w", Var(golden.input("w0").floats(device), true), true, false});
+  const Var b = parameters.add({"b", Var(golden.input("b0").floats(device), true), true, false});
   Optimizer optimizer(parameters, options_of(golden));
   const Schedule schedule = schedule_of(golden);
   const Index steps = golden.output("loss_before_step").shape.numel();
