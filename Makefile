@@ -265,13 +265,13 @@ examples := $(sort $(wildcard docs/example*.cpp))
 engine := $(filter-out train/%,$(library)) $(filter tests/op_cases% tests/reference% tests/attention_%,$(test_helpers)) \
   $(filter $(patsubst %,tests/test_%.cpp,attention attention_ops bad_calls main models nn numerics op_table ops_errors \
   optim products safetensors simd tape tensor),$(test_cases))
-# The emulation runs the kernels of cuda/ on the CPU. Its tests are those of kernels and of itself, and need no more than
-# ops; what does not depend on the device is tested by the other builds.
+# The emulation runs the kernels of cuda/ on the CPU. Its tests are those of kernels, of models and of itself, and need
+# little of train/; what does not depend on the device is tested by the other builds.
 ifeq ($(cuda_state),emu)
 library += $(emulation)
 test_cases := tests/test_main.cpp $(sort $(wildcard tests/test_device*.cpp tests/emu/test_*.cpp))
-test_helpers := $(sort $(wildcard tests/op_cases*.cpp tests/reference*.cpp))
-tested := $(filter tensor/% autograd/% tests/emu/%,$(library))
+tested := $(filter-out train/%,$(library)) train/generation.cpp \
+  $(filter tests/op_cases% tests/reference%,$(test_helpers))
 endif
 
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(1))
@@ -323,7 +323,7 @@ link = $(run)$(CXX) $(flags) $(filter %.o,$^) $(filter %tests.a,$^) $(filter %fl
 $(BUILD)/golden: $(BUILD)/libtests.a
 $(BUILD)/bench $(peer_programs): $(call objects,$(bench_parts)) $(BUILD)/sources
 $(peer_programs): libs := -ldl
-$(BUILD)/tests: $(call objects,$(test_cases) $(test_helpers) $(tested)) $(if $(tested),$(cuda_objects)) \
+$(BUILD)/tests: $(call objects,$(test_cases) $(or $(tested),$(test_helpers))) $(if $(tested),$(cuda_objects)) \
   $(if $(tested),,$(BUILD)/libflexformer.a) $(BUILD)/sources
 	$(call say,LD  $@)
 	$(link)

@@ -1,20 +1,14 @@
 // The op table on the device: values and gradients against the CPU's, in memory full of NaN, three times to the same
-// bits. In the emulation the second and third time in other orders of blocks and threads, with few blocks, and as late
-// as a device might run them: what depends on an order, or goes round a loop too rarely, or waits for nothing, shows.
-// Empty in a build without CUDA.
+// bits, each time in another way of working: what depends on an order, or goes round a loop too rarely, or waits for
+// nothing, shows. Empty in a build without CUDA.
 #if defined(FLEXFORMER_CUDA)
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <cstring>
 #include <iostream>
 
-#include "tensor/device_memory.h"
+#include "tests/device_ways.h"
 #include "tests/op_cases.h"
-
-#if defined(FLEXFORMER_EMULATION)
-#include "tests/emu/runtime.h"
-#endif
 
 namespace flexformer::testing {
 namespace {
@@ -22,29 +16,6 @@ namespace {
 // Blocks as exact as their tensors, so that the emulation sees what is touched outside.
 [[maybe_unused]] const bool exact_blocks = (memory::set_caching(Device::cuda, false), true);
 
-struct Way {
-  const char* name;
-  Index block_limit;
-};
-#if defined(FLEXFORMER_EMULATION)
-const Way ways[] = {{"forward", 65536}, {"in reverse, 3 blocks", 3}, {"at random, late", 65536}};
-void use(const Way& way) {
-  const auto i = &way - ways;
-  emu::set_order(i == 0 ? emu::Order::forward : i == 1 ? emu::Order::reverse : emu::Order::random, 7);
-  emu::set_deferred(i == 2);
-  device::block_limit = way.block_limit;
-}
-#else
-const Way ways[] = {{"first", 65536}, {"again", 65536}, {"few blocks", 3}};
-void use(const Way& way) { device::block_limit = way.block_limit; }
-#endif
-
-// The race detector takes its time: it sees each row once, with few blocks, and not the largest ones.
-#if defined(EMU_RACES)
-constexpr bool for_races = true;
-#else
-constexpr bool for_races = false;
-#endif
 bool is_large(const OpCase& row) {
   Index elements = 0;
   for (const Input& input : row.inputs) elements += input.shape.numel();
@@ -74,10 +45,6 @@ std::vector<float> upstream(const std::vector<float>& y) {
   return dy;
 }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
-
 void check_close(const Outcome& ours, const Outcome& cpu, double tolerance) {
   REQUIRE_EQ(ours.size(), cpu.size());
   for (std::size_t i = 0; i < ours.size(); ++i) {
@@ -85,15 +52,6 @@ void check_close(const Outcome& ours, const Outcome& cpu, double tolerance) {
     CHECK_EQ(difference(ours[i], Numbers(cpu[i].begin(), cpu[i].end()), tolerance), "");
   }
 }
-
-// Poisoned memory and the usual way of working, at the end of a scope whatever happens in it.
-struct Poisoned {
-  Poisoned() { memory::set_poison(true); }
-  ~Poisoned() {
-    memory::set_poison(false);
-    use(ways[0]);
-  }
-};
 
 void check_row(const OpCase& row) {
   if (for_races && is_large(row)) return;
@@ -131,12 +89,6 @@ void check_kernel(const KernelCase& row) {
     use(way);
     CHECK_MESSAGE(same_bits(row.run(Device::cuda), first), "differs from the first run: ", way.name);
   }
-}
-
-bool usable() {
-  if (device::trouble().empty()) return true;
-  std::cout << "skip everything on the device: " << device::trouble() << "\n";
-  return false;
 }
 
 }  // namespace
