@@ -442,10 +442,8 @@ bench: $(BUILD)/bench ## tables of speed and memory, JSON beside them
 bench-peers: $(BUILD)/bench $(peer_programs) ## the same work in PyTorch and OpenBLAS, in turns with ours
 	@exec $(or $(wildcard /usr/bin/python3),python3) tests/bench_peers.py --build=$(BUILD) $(ARGS)
 
-gpu-check: ## all checks that need a GPU (the recipe exits with 77 where there is none)
-	@PATH="$$PATH:/usr/lib/wsl/lib"; nvidia-smi -L 2>/dev/null | grep -q '^GPU' || { \
-	  echo "gpu-check: no GPU here, nothing was checked"; exit 77; }
-	@exec $(MAKE) CUDA=1 unit ARGS='-tc=*device*'
+gpu-check: ## all checks that need a GPU, with a table (the recipe exits with 77 where there is none); or CUDA=emu
+	@MAKE='$(MAKE)' CUDA=$(if $(filter emu,$(CUDA)),emu,1) exec bash tests/gpu_check.sh
 
 $(fetched): data-%:
 	@MIRROR='$(MIRROR)' exec bash train/fetch_data.sh $*
