@@ -16,7 +16,8 @@ note() { echo "$*" >"$tmp/note"; }
 # ---- Checks ----------------------------------------------------------------------------------------------------------
 
 builds() {
-  $MAKE --no-print-directory CUDA="$CUDA" "$build"/{tests,golden,bench,train_lm,train_classifier,generate,predict}
+  $MAKE --no-print-directory CUDA="$CUDA" \
+    "$build"/{tests,golden,bench,train_lm,train_classifier,distill,generate,predict}
 }
 
 unit_tests() {
@@ -90,13 +91,26 @@ classifier() {
   same_training "text-$1" train_classifier --data.train="$tmp/table.tsv" --data.max_length=16 --model.attention="$1"
 }
 
+# Kernels learn softmax's weights, then the whole model its task.
+distillation() {
+  local on
+  for on in cpu cuda; do
+    "$build/distill" --run="$tmp/lm-softmax-gpu" --out="$tmp/distilled-$on" --device=$on --threads=1 --log_every=1 \
+      --train.steps=4 --train.batch=4 --train.warmup=2 --finetune.steps=2 --finetune.warmup=1 || return
+  done
+  note "$(same_metrics distilled-cpu/kernels distilled-cuda/kernels)"
+  same_metrics distilled-cpu/kernels distilled-cuda/kernels && same_metrics distilled-cpu distilled-cuda
+}
+
 # What a model made on the GPU says is the same on both devices.
 models_in_use() {
   local on model=$tmp/lm-flexformer_n-gpu
   for on in cpu cuda; do
-    { "$build/generate" --run="$model" --device=$on --prompt=a --temperature=0 --tokens=60 &&
-      "$build/train_lm" --eval --out="$model" --device=$on &&
-      "$build/predict" --run="$tmp/text-softmax-gpu" --device=$on --file="$tmp/lines" --json; } >"$tmp/said-$on" || return
+    {
+      "$build/generate" --run="$model" --device=$on --prompt=a --temperature=0 --tokens=60 &&
+        "$build/train_lm" --eval --out="$model" --device=$on &&
+        "$build/predict" --run="$tmp/text-softmax-gpu" --device=$on --file="$tmp/lines" --json
+    } >"$tmp/said-$on" || return
   done
   alike "$tmp/said-cpu" "$tmp/said-cuda"
 }
@@ -172,6 +186,7 @@ if [ $failed = 0 ]; then
   check 30 "golden files" golden_files
   for kind in softmax flexformer_n; do check 30 "train_lm on both devices, $kind" language_model $kind; done
   check 30 "train_classifier on both devices, softmax" classifier softmax
+  check 20 "distill on both devices" distillation
   check 20 "generate, predict and --eval on both devices" models_in_use
   check 20 "without a GPU" without_gpu
   check 50 "compute-sanitizer memcheck" sanitized memcheck 40
