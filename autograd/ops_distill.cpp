@@ -38,20 +38,20 @@ Visibility visibility(const Block& block, const AttentionMask& mask, Index N) {
 
 // -sum over batch and queries of sum_j P_ij log A_ij, for each head: [H].
 Var block_loss(const Var& fq, const Var& fk, const Var& log_weights, const Var& teacher, const Visibility& visible,
-               float floor) {
+               float floor, DistilledSum by) {
   const Device device = fq.device();
   const auto constant = [device](float value) { return Var(Tensor::full({1}, value, device)); };
   const Var hidden(visible.keys.to(device));
   const Var P = softmax(teacher + hidden, -1) * Var(visible.queries.to(device));
   const Var kw = matmul(fq, fk, false, true) * softmax(log_weights + hidden, -1);  // k_ij w_j / sum_j w_j
-  const Var ratio = sum(kw, {-1}, true);
+  const Var ratio = sum(by == DistilledSum::own ? kw : abs(kw), {-1}, true);
   const Var A = kw / (floor > 0 ? maximum(ratio, constant(floor)) : ratio);
   return -sum(P * log(maximum(A, constant(kLeastWeight))), {0, 2, 3});
 }
 
 // The losses [H] of a student with features fq, fk [B,H,N,M] and log_weights [B,H,N,1] of its keys.
 Var distance_from(const Tensor& teacher_q, const Tensor& teacher_k, const Var& fq, const Var& fk,
-                  const Var& log_weights, const AttentionMask& mask, float floor) {
+                  const Var& log_weights, const AttentionMask& mask, float floor, DistilledSum by) {
   const Index B = fq.size(0), H = fq.size(1), N = fq.size(2);
   // Leaves of the blocks' tapes: the same values, with gradients of their own.
   const bool recording = Tape::current() && (fq.requires_grad() || fk.requires_grad() || log_weights.requires_grad());
@@ -75,7 +75,7 @@ Var distance_from(const Tensor& teacher_q, const Tensor& teacher_k, const Var& f
                               1 / std::sqrt(float(teacher_q.size(3))));
     const auto loss = [&] {
       return block_loss(slice(q_leaf, 2, from, to), keys(k_leaf), transpose(keys(w_leaf), 2, 3), teacher, visible,
-                        floor);
+                        floor, by);
     };
     Tensor part;
     if (recording) {
@@ -107,7 +107,7 @@ Var distance_from(const Tensor& teacher_q, const Tensor& teacher_k, const Var& f
 }  // namespace
 
 Var attention_distillation(const Tensor& teacher_q, const Tensor& teacher_k, const Var& q, const Var& k,
-                           const FeatureMapVars& map, const AttentionMask& mask, float floor) {
+                           const FeatureMapVars& map, const AttentionMask& mask, float floor, DistilledSum by) {
   const char* op = "attention_distillation";
   for (const auto& [name, x] :
        {std::pair("teacher_q", Var(teacher_q)), {"teacher_k", Var(teacher_k)}, {"q", q}, {"k", k}})
@@ -129,7 +129,7 @@ Var attention_distillation(const Tensor& teacher_q, const Tensor& teacher_k, con
   const Var log_weights = map.tau.defined()
                               ? sum(square(k), {3}, true) * reshape(exp(neg(map.tau)), {1, H, 1, 1})  // [B,H,N,1]
                               : Var(Tensor::zeros({B, H, N, 1}, DType::f32, q.device()));
-  return distance_from(teacher_q, teacher_k, fq, fk, log_weights, mask, floor);
+  return distance_from(teacher_q, teacher_k, fq, fk, log_weights, mask, floor, by);
 }
 
 }  // namespace flexformer

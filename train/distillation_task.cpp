@@ -81,7 +81,8 @@ Var layer_distillation(const MultiHeadAttention& layer, const Var& projected, co
                        double& tokens) {
   tokens = count_tokens(projected, mask);
   const Var q = heads_of(projected, layer, 0), k = heads_of(projected, layer, 1);
-  return attention_distillation(q.value(), k.value(), q, k, layer.feature_map(), mask, layer.floor);
+  return attention_distillation(q.value(), k.value(), q, k, layer.feature_map(), mask, layer.floor,
+                                DistilledSum::magnitudes);
 }
 
 DistillationTask::DistillationTask(Task& task, const Transformer& transformer)
