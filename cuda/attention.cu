@@ -26,16 +26,6 @@ __device__ bool is_visible(const std::int32_t* mask, bool causal, Index i, Index
   return j < Nk && (!causal || j <= i) && (!mask || mask[j] != 0);
 }
 
-// Writes factor * tile to rows `first`.. and columns `channel`.. of one head [n,width].
-__device__ void store_tile(const HeadsOut& y, const Piece& at, Index n, Index width, float factor,
-                           Tile<kSquare>& tile) {
-  const Index start = at.b * y.batch + at.h * y.head;
-  for_each(tile, [&](int row, int column, float x) {
-    const Index i = at.first + row, c = at.channel + column;
-    if (i < n && c < width) put(y.grad, start + i * y.row + c, factor * x);
-  });
-}
-
 // Running maxima and sums of exponentials of a thread's rows. Maxima are the row's, sums the thread's own part of it.
 struct OnlineSoftmax {
   float max[kTileRows], sum[kTileRows];
@@ -95,7 +85,7 @@ __global__ void __launch_bounds__(kTileThreads) attention_fwd(SoftmaxAttentionFw
       if (at.channel == 0 && first_column() == 0 && first_row() + r < queries.rows)
         k.lse[at.head * n.Nq + at.first + first_row() + r] = softmax.max[r] + std::log(sum);
     }
-    store_tile(k.out, at, n.Nq, n.dv, 1, out);
+    put_tile(k.out, at.b, at.h, at.first, n.Nq, at.channel, n.dv, out);
   }
 }
 
@@ -155,7 +145,8 @@ __global__ void __launch_bounds__(kTileThreads)
       const Matrix keys = rows_of(k.k, at.b, at.h, key, n.Nk, n.d);
       multiply(dq, square[0], down(keys.from(0, at.channel)), keys.rows, stages[0]);
     }
-    store_tile(k.dq, at, n.Nq, n.d, k.scale, dq);
+    for_each(dq, [&](int, int, float& x) { x *= k.scale; });
+    put_tile(k.dq, at.b, at.h, at.first, n.Nq, at.channel, n.d, dq);
   }
 }
 
@@ -181,8 +172,9 @@ __global__ void __launch_bounds__(kTileThreads)
         multiply(dk, square[0], down(q.from(0, at.channel)), q.rows, stages[0]);
       }
     }
-    if (wants_dk) store_tile(k.dk, at, n.Nk, n.d, k.scale, dk);
-    if (wants_dv) store_tile(k.dv, at, n.Nk, n.dv, 1, dv);
+    for_each(dk, [&](int, int, float& x) { x *= k.scale; });
+    if (wants_dk) put_tile(k.dk, at.b, at.h, at.first, n.Nk, at.channel, n.d, dk);
+    if (wants_dv) put_tile(k.dv, at.b, at.h, at.first, n.Nk, at.channel, n.dv, dv);
   }
 }
 

@@ -24,10 +24,7 @@ __global__ void __launch_bounds__(kTileThreads) project(float* p, FeatureRows in
     const Matrix x = rows_of(in.x, head / in.H, h, first, in.N, in.d), w = rows_of(in.w[set], h, column, n, in.d);
     Tile<kSquare> product{};
     multiply(product, across(x), across(w), in.d, stages[0]);
-    float* to = p + (head * in.N + first) * in.P + set * n + column;
-    for_each(product, [&](int r, int c, float value) {
-      if (r < x.rows && c < w.rows) to[r * in.P + c] = value;
-    });
+    store(p + (head * in.N + first) * in.P + set * n + column, in.P, x.rows, w.rows, product);
   }
 }
 
@@ -139,7 +136,6 @@ __device__ void elementwise_row(float* f, const FeatureRows& in, const Row& row)
 __global__ void features_of_rows(float* features, const float* projections, FeatureRows in, bool whole, LogWeights lw) {
   const FeatureKind kind = in.map.kind;
   const Index n = in.map.n;
-  const bool weighs = kind == FeatureKind::performer || in.map.tau;
   for (Index r = blockIdx.x; r < in.B * in.H * in.N; r += gridDim.x) {
     const Row row(in, r);
     const bool hidden = lw.key_mask && lw.key_mask[row.b * in.N + row.i] == 0;
@@ -147,7 +143,8 @@ __global__ void features_of_rows(float* features, const float* projections, Feat
     const float *p = projections + r * in.P, scale = projection_scale(in, row.x);
     const float shift = kind == FeatureKind::performer ? scale * row_max(p, n) : 0.0f;
     double exact = 0;
-    if (weighs && (lw.high || whole)) exact = squared_norm(row.x, in.d) * norm_factor(in, row.h) + double(shift);
+    if (weighs_keys(in.map) && (lw.high || whole))
+      exact = squared_norm(row.x, in.d) * norm_factor(in, row.h) + double(shift);
     if (kind == FeatureKind::performer) {
       const float factor = (whole ? float(std::exp(exact)) : 1.0f) / std::sqrt(float(n));
       for (Index c = threadIdx.x; c < n; c += blockDim.x) f[c] = factor * std::exp(scale * p[c] - shift);
@@ -258,12 +255,10 @@ __global__ void __launch_bounds__(kTileThreads)
       const Matrix dp_of_set{dp + (head * in.N + first) * in.P + set * n, in.P, x.rows, int(n)};
       multiply(product, across(dp_of_set), down(w.from(0, channel)), n, stages[0]);
     }
-    const Index start = b * dx.batch + h * dx.head + first * dx.row;
-    for_each(product, [&](int r, int column, float value) {
-      const int c = int(channel) + column;
-      if (r < x.rows && c < x.cols)
-        put(dx.grad, start + r * dx.row + c, value + coefficients[head * in.N + first + r] * x(r, c));
+    for_each(product, [&](int r, int c, float& value) {
+      if (r < x.rows) value += coefficients[head * in.N + first + r] * x(r, int(channel) + c);
     });
+    put_tile(dx, b, h, first, in.N, channel, in.d, product);
   }
 }
 
@@ -284,10 +279,7 @@ __global__ void __launch_bounds__(kTileThreads)
     const Matrix x{in.x.p + b * in.x.batch + h * in.x.head + first * in.x.row, in.x.row, rows, int(d)};
     Tile<kSquare> sum{};
     multiply(sum, down(dp_of_set.from(0, m)), down(x.from(0, channel)), rows, stages[0]);
-    float* to = partial + (part * n + m) * d + channel;
-    for_each(sum, [&](int r, int c, float value) {
-      if (m + r < n && channel + c < d) to[r * d + c] = value;
-    });
+    store(partial + (part * n + m) * d + channel, d, n - m, d - channel, sum);
   }
 }
 

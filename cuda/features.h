@@ -28,7 +28,7 @@ struct LogWeights {
   float *high = nullptr, *low = nullptr;   // [B,H,N]
   const std::int32_t* key_mask = nullptr;  // [B,N] or null
 };
-inline bool weighs_keys(const FeatureMap& map) { return map.tau || map.kind == FeatureKind::performer; }
+HD inline bool weighs_keys(const FeatureMap& map) { return map.tau || map.kind == FeatureKind::performer; }
 
 // f [B,H,N,M] = phi(x) and p [B,H,N,P]. performer's features are divided by their largest, which goes into the key's
 // log-weight, unless they are to be `whole`.

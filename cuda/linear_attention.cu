@@ -26,9 +26,7 @@ __global__ void __launch_bounds__(kTileThreads)
     const Index head = item / chunks, first = item % chunks * kChunk, slot = s.slot(first);
     const Matrix fq = rows_of(s.fq, head, first, N, s.S.M);
     Tile<kSquare> pairs{};
-    if (s.causal) {
-      multiply(pairs, across(fq), across(rows_of(s.fk, head, first, N, s.S.M)), s.S.M, stages[0]);
-    }
+    if (s.causal) multiply(pairs, across(fq), across(rows_of(s.fk, head, first, N, s.S.M)), s.S.M, stages[0]);
     float kept[kTileRows];
 #pragma unroll
     for (int r = 0; r < kTileRows; ++r) {
@@ -56,10 +54,7 @@ __global__ void __launch_bounds__(kTileThreads)
         const Matrix v1 = rows_of(s.v1, head, first, N, width);
         multiply(num, square[0], down(v1.from(0, column)), v1.rows, stages[0]);
       }
-      float* to = numerators + (head * N + first) * width + column;
-      for_each(num, [&](int r, int c, float x) {
-        if (r < fq.rows && column + c < width) to[r * width + c] = x;
-      });
+      store(numerators + (head * N + first) * width + column, width, fq.rows, width - column, num);
     }
   }
 }

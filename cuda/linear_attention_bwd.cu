@@ -92,10 +92,7 @@ __global__ void __launch_bounds__(kTileThreads)
       multiply(sum, across(G), across(s.S.from(head, s.slot(first), m, 0)), width, stages[0]);
       for_each(sum, [&](int row, int, float& x) { x *= row < G.rows ? g.kept[head * N + first + row] : 0.0f; });
       if (s.causal) multiply(sum, square[0], down(rows_of(s.fk, head, first, N, M).from(0, m)), G.rows, stages[0]);
-      float* to = df + (head * N + first) * M + m;
-      for_each(sum, [&](int row, int c, float x) {
-        if (row < G.rows && m + c < M) to[row * M + c] = x;
-      });
+      store(df + (head * N + first) * M + m, M, G.rows, M - m, sum);
     }
   }
 }
@@ -171,20 +168,17 @@ __global__ void __launch_bounds__(kTileThreads)
       weigh_rows(sum, s, at);
       if (s.causal)
         multiply(sum, square[0], down(rows_of(s.fq, at.head, at.first, N, M).from(0, m)), v1.rows, stages[0]);
-      float* to = df + (at.head * N + at.first) * M + m;
-      for_each(sum, [&](int row, int c, float x) {
-        if (row < v1.rows && m + c < M) to[row * M + c] = x;
-      });
+      store(df + (at.head * N + at.first) * M + m, M, v1.rows, M - m, sum);
     }
   }
 }
 
 // dv = b o (Fk R) + P^T G without their last columns (eq. 3.8), a block for each chunk of keys.
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, 3)  // to make room for four, registers would be spilled
     values_bwd(LinearState s, QueryGradients g, const float* running_max, HeadsOut dv) {
   SHARED(Stages, stages, [1]);
   SHARED(Square, square, [1]);
-  const Index N = s.size.Nk, M = s.S.M, H = s.size.H;
+  const Index N = s.size.Nk, M = s.S.M;
   for (Index item = blockIdx.x; item < s.S.heads * s.S.chunks; item += gridDim.x) {
     const KeyChunk at(s, item);
     const Matrix fk = rows_of(s.fk, at.head, at.first, N, M);
@@ -202,10 +196,7 @@ __global__ void __launch_bounds__(kTileThreads)
         const Matrix G = rows_of(g.G, at.head, at.first, N, s.S.width);
         multiply(sum, square[0], down(G.from(0, channel)), fk.rows, stages[0]);
       }
-      const Index start = at.head / H * dv.batch + at.head % H * dv.head + at.first * dv.row + channel;
-      for_each(sum, [&](int row, int c, float x) {
-        if (row < fk.rows && channel + c < s.size.dv) put(dv.grad, start + row * dv.row + c, x);
-      });
+      put_tile(dv, at.head / s.size.H, at.head % s.size.H, at.first, N, channel, s.size.dv, sum);
     }
   }
 }
@@ -222,14 +213,9 @@ struct TauTerms {
 void queries_backward(const LinearAttentionBwd& k, const LinearState& s, const QueryGradients& g, Scratch& memory) {
   float* df = memory.take(s.queries.count() * s.queries.M);
   launch_kernel(for_tiles(s.heads() * tiles_of(k.size.Nq)), query_features_bwd, s, g, k.running_max, df);
-  const bool one_each = k.map.kind == FeatureKind::hedgehog;
-  features_backward({.dx = k.dq,
-                     .dw1 = k.dmap.dw1,
-                     .dw2 = one_each ? GradOut{} : k.dmap.dw2,
-                     .df = df,
-                     .f = s.fq,
-                     .p = s.pq,
-                     .weighed = false},
+  GradOut dw2 = k.dmap.dw2;
+  if (k.map.kind == FeatureKind::hedgehog) dw2.p = nullptr;
+  features_backward({.dx = k.dq, .dw1 = k.dmap.dw1, .dw2 = dw2, .df = df, .f = s.fq, .p = s.pq, .weighed = false},
                     s.queries);
 }
 
@@ -237,10 +223,15 @@ void keys_backward(const LinearAttentionBwd& k, const LinearState& s, const Quer
   float *df = memory.take(s.keys.count() * s.keys.M), *rest = s.weighs ? memory.take(s.keys.count()) : nullptr;
   float* dtau = k.dmap.dtau ? memory.take(s.keys.count()) : nullptr;
   launch_kernel(for_tiles(s.heads() * s.S.chunks), key_features_bwd, s, g, k.running_max, df, rest);
-  const bool one_each = k.map.kind == FeatureKind::hedgehog;
+  GradOut dw1 = k.dmap.dw1, dw2 = k.dmap.dw2;
+  dw1.add = true;
+  if (k.map.kind == FeatureKind::hedgehog)
+    dw1.p = nullptr;
+  else
+    dw2.add = true;
   features_backward({.dx = k.dk,
-                     .dw1 = one_each ? GradOut{} : GradOut{k.dmap.dw1.p, true},
-                     .dw2 = {k.dmap.dw2.p, one_each ? k.dmap.dw2.add : true},
+                     .dw1 = dw1,
+                     .dw2 = dw2,
                      .df = df,
                      .f = s.fk,
                      .p = s.pk,

@@ -22,16 +22,14 @@ __global__ void __launch_bounds__(kTileThreads) chunk_sums(States states, StateT
     const Index chunk = item / tiles / m_tiles % states.chunks, head = item / tiles / m_tiles / states.chunks;
     const Index first = chunk * kChunk, row = head * terms.N + first;
     const Matrix f = rows_of(terms.f, head, first, terms.N, M), y = rows_of(terms.y, head, first, terms.N, width);
+    float* state = states.at(head, chunk + first_slot);
+    if (m == 0 && column == 0) {
+      const float last = block_sum(int(threadIdx.x) < f.rows ? terms.of_last[row + threadIdx.x] : 0.0f);
+      if (threadIdx.x == 0) state[M * width] = last;
+    }
     Tile<kWide> sum{};
     multiply(sum, down(Weighed{f.from(0, m), terms.w + row}), down(y.from(0, column)), f.rows, stages[0]);
-    const Matrix to = states.from(head, chunk + first_slot, m, column);
-    float* state = states.at(head, chunk + first_slot) + m * width + column;
-    for_each(sum, [&](int r, int c, float value) {
-      if (r < to.rows && c < to.cols) state[r * width + c] = value;
-    });
-    if (m != 0 || column != 0) continue;
-    const float last = block_sum(int(threadIdx.x) < f.rows ? terms.of_last[row + threadIdx.x] : 0.0f);
-    if (threadIdx.x == 0) state[M * width] = last;
+    store(state + m * width + column, width, M - m, width - column, sum);
   }
 }
 

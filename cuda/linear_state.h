@@ -33,7 +33,7 @@ __device__ inline float remaining(float before, float max) { return std::exp(bef
 struct States {
   float* p;  // [heads,chunks+1,size()]
   Index heads, chunks, M, width;
-  __host__ __device__ Index size() const { return M * width + 1; }
+  HD Index size() const { return M * width + 1; }
   __device__ float* at(Index head, Index slot) const { return p + (head * (chunks + 1) + slot) * size(); }
   // Row m and column c on, as a matrix.
   __device__ Matrix from(Index head, Index slot, Index m, Index c) const {

@@ -38,6 +38,21 @@ template <int kColumns, class F> __device__ void for_each(Tile<kColumns>& tile, 
     for (int c = 0; c < kColumns; ++c) f(first_row() + r, first_column() + kSide * c, tile.x[r][c]);
 }
 
+// Writes the part of a tile that lies inside of [rows,cols] to rows that are `row` apart.
+template <int kColumns> __device__ void store(float* to, Index row, Index rows, Index cols, Tile<kColumns>& tile) {
+  for_each(tile, [&](int r, int c, float x) {
+    if (r < rows && c < cols) to[r * row + c] = x;
+  });
+}
+// The same to rows from `first` on and channels from `channel` on of one head of a gradient [n,width].
+__device__ inline void put_tile(const HeadsOut& y, Index b, Index h, Index first, Index n, Index channel, Index width,
+                                Tile<kSquare>& tile) {
+  const Index start = b * y.batch + h * y.head + first * y.row + channel;
+  for_each(tile, [&](int r, int c, float x) {
+    if (first + r < n && channel + c < width) put(y.grad, start + r * y.row + c, x);
+  });
+}
+
 // Combines what the threads that share a row hold of it; each gets the result.
 template <class Op> __device__ float row_combine(float value) {
 #pragma unroll
