@@ -243,6 +243,18 @@ void add_heavy_keys(OpCases& cases) {
          1e-4});
 }
 
+// Heads, features and sequences that kernels cut in pieces along every axis.
+void add_many_pieces(OpCases& cases) {
+  const Size wide{1, 1, 9, 9, 70, 90}, long_and_thin{1, 1, 600, 600, 2, 1};
+  for (const Mode& mode : modes) add_softmax(cases, wide, mode);
+  for (const Mode& mode : {modes[0], modes[3]}) {
+    add_linear(cases, trig_s_row, wide, 35, mode);
+    add_linear(cases, hedgehog_row, wide, 66, mode);
+    add_linear(cases, polaformer_row, wide, 1, mode);
+    add_linear(cases, trig_n_row, long_and_thin, 3, mode);
+  }
+}
+
 // The full product of rows and modes at N = 17, a diagonal of it at the others; half of that for the baselines, and not
 // at the largest size.
 bool is_tried(Index row, Index N, Index mode) {
@@ -282,6 +294,7 @@ void add_attention_cases(OpCases& cases) {
   add_ropes(cases);
   add_blind_rows(cases);
   add_heavy_keys(cases);
+  add_many_pieces(cases);
 }
 
 }  // namespace flexformer::testing

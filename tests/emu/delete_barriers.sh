@@ -13,10 +13,13 @@ make -s CUDA=emu SAN=tsan $build/tests || exit 1
 # unit FILE: which .cu file is compiled with it; itself, or for a header one that uses all of it.
 rows() {
   case $1 in
+    cuda/attention.cu) echo 'SoftmaxAttentionStep*' ;;
     cuda/copy.cu) echo 'permute*,transpose*' ;;
     cuda/embedding.cu) echo 'embedding*' ;;
+    cuda/linear_attention.cu) echo 'LinearAttentionStep*' ;;
     cuda/rope.cu) echo 'rope*' ;;
     cuda/kernel.h | cuda/loss.cu) echo 'cross_entropy*' ;;
+    cuda/tile.h) echo 'softmax_attention*' ;;
     cuda/sums.h | cuda/reduce.cu) echo 'sum*,mean*,bias*,linear*' ;;
     *) echo '*' ;;
   esac
