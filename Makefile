@@ -370,6 +370,10 @@ $(BUILD)/has_json: $(BUILD)/flags
 $(BUILD)/has_doctest: $(BUILD)/flags | $(BUILD)/has_json
 	$(call need,doctest/doctest.h,doctest-dev)
 $(call objects,$(test_cases)): | $(BUILD)/has_doctest
+# What is in train/ waits for files and for the engine: -O3 would take a seventh longer to compile and gain nothing.
+ifeq ($(optimise),-O3)
+$(call objects,$(filter train/%,$(library) $(mains))): flags += -O2
+endif
 # Test cases are many lines that run once: to optimise them, or watch their own lines for undefined behaviour, takes longer
 # than it saves. test_simd.cpp is left as the rest: it instantiates the vector functions, which must be one code everywhere.
 ifeq ($(DEBUG),0)
