@@ -49,7 +49,9 @@ inline std::string fault(const std::string& html) {
     while (html[end] == ' ') {
       const std::string attribute = name_from(end + 1);
       if (attribute.empty() || html.compare(end, 2, "=\"") != 0) return "bad attribute: " + where;
-      if (attribute == "src" || attribute == "href" || attribute.starts_with("on")) return "not by itself: " + where;
+      const bool in_page = html.compare(end, 24, "=\"data:image/png;base64,") == 0;
+      if ((attribute == "src" && !in_page) || attribute == "href" || attribute.starts_with("on"))
+        return "not by itself: " + where;
       end = html.find('"', end + 2) + 1;
     }
     if (html.compare(end, 2, "/>") == 0) {

@@ -41,7 +41,10 @@ figures() { sed 's/,"tokens_per_second":[^}]*//' "$1/metrics.jsonl"; }
 # figure FOLDER KEY FORMAT: a number of the summary.
 figure() { printf "$3" "$(sed -n "s/.*\"$2\": *\([^,]*\).*/\1/p" "$1/summary.json")"; }
 # whole REPORT: complete, and it refers to nothing outside itself.
-whole() { tail -n 1 "$1" | grep -q '</html>' && ! grep -Eq '(src|href)=|url\(|@import|https?:' "$1"; }
+whole() {
+  tail -n 1 "$1" | grep -q '</html>' &&
+    ! sed 's/ src="data:image\/png;base64,[^"]*"//g' "$1" | grep -Eq '(src|href)=|url\(|@import|https?:'
+}
 # later FOLDER [LINES]: waits until the run has written this many lines of metrics.
 later() {
   for _ in $(seq 400); do

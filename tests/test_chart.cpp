@@ -163,3 +163,36 @@ TEST_CASE("colours repeat dashed after eight, and only named curves are in the l
         "<span><i class=\"c0\"></i>train <b></b></span> <span><i class=\"c1 dashed\"></i>&lt;b&gt; <b></b></span> "
         "<span class=\"at\"></span>");
 }
+
+TEST_CASE(
+    "a horizontal axis counts what it is told to, in fractions or in powers of ten, and scattered points have no "
+    "line") {
+  Chart chart = chart_of({{100, 1}, {1000, 2}, {10000, 4}});
+  chart.across = "N";
+  chart.log_across = true;
+  chart.width = 320;
+  const std::string svg = chart_svg(chart, " x=\"7\"");
+  CHECK(svg.starts_with("<svg x=\"7\" viewBox=\"0 0 320 240\" role=\"img\" aria-label=\"Loss by N\""));
+  CHECK(contains(chart_html(chart), svg.substr(11)));
+  CHECK(contains(svg, "data-axes=\"100 10000 1 4 log linear\""));
+  const std::string path = between(svg, "data-entry=\"0\" d=\"", "\"");
+  const double from = std::stod(path.substr(1)), middle = std::stod(path.substr(path.find('L') + 1)),
+               to = std::stod(path.substr(path.rfind('L') + 1));
+  CHECK(to == 300);
+  CHECK(middle == doctest::Approx((from + to) / 2).epsilon(1e-4));
+  CHECK(contains(chart_svg(chart_of({{5, 1}})), "data-across=\"step\" data-whole=\"\""));
+  CHECK(chart_svg(chart_of({})) == "");
+
+  chart = chart_of({{0.1, 1}, {0.4, 2}});
+  chart.whole = false;
+  chart.series[0].scattered = true;
+  const std::string scattered = chart_svg(chart);
+  CHECK(contains(scattered, ">0.2</text>"));
+  CHECK(count(scattered, "class=\"line") == 0);
+  CHECK(count(between(scattered, "class=\"dots small c0\" d=\"", "\""), "h0") == 2);
+  chart.series[0].points[1].value = kNan;
+  CHECK(contains(chart_html(chart), "1 value of train is not drawn: nan at step 0.400."));
+  chart.log_across = true;
+  chart.series[0].points = {{0.1, 1}};
+  CHECK_FALSE(contains(chart_svg(chart), "nan"));
+}

@@ -13,7 +13,7 @@ namespace flexformer {
 namespace {
 
 // The picture in its own units: a font of 12 (css in html.cpp), and the frame around the curves.
-constexpr double kWidth = 480, kHeight = 240, kTop = 10, kBottom = 206, kRight = 460, kCharacter = 6.8;
+constexpr double kTop = 10, kBottom = 206, kRightMargin = 20, kCharacter = 6.8;
 constexpr double kLargest = 1e100;      // beyond it, the arithmetic of axes would overflow
 constexpr std::size_t kFewPoints = 40;  // so few are marked by dots
 
@@ -145,7 +145,7 @@ std::string colour_class(const Series& series) {
 std::string curve(const Series& series, int legend_entry, const Axis& x, const Axis& y) {
   std::string line, dots;
   bool connected = false, alone = false;
-  for (const Point& point : thin(series.points, int(kWidth))) {
+  for (const Point& point : thin(series.points, int(x.to))) {
     const bool drawn = drawable(point.value);
     if (!drawn && alone) line += "h0";
     alone = drawn && !connected;
@@ -158,6 +158,7 @@ std::string curve(const Series& series, int legend_entry, const Axis& x, const A
   }
   if (alone) line += "h0";
   const std::string colour = colour_class(series);
+  if (series.scattered) return "<path class=\"dots small " + colour + "\" d=\"" + dots + "\"/>\n";
   const std::string key = legend_entry < 0 ? "" : "\" data-entry=\"" + std::to_string(legend_entry);
   std::string out =
       "<path class=\"line " + colour + (legend_entry < 0 ? " faint" : "") + key + "\" d=\"" + line + "\"/>\n";
@@ -178,7 +179,8 @@ std::string gaps_note(const Chart& chart) {
     const bool finite = std::isfinite(first.value);
     out += text(out.empty() ? "" : " ", grouped(count), count == 1 ? " value" : " values", " of ", escape(series.name),
                 count == 1 ? " is" : " are", " not drawn: ", count == 1 ? "" : "the first is ",
-                finite ? "beyond 1e100" : fixed(first.value, 0), " at step ", grouped(Index(first.step)), ".");
+                finite ? "beyond 1e100" : fixed(first.value, 0), " at ", chart.across, " ",
+                chart.whole ? grouped(Index(first.step)) : fixed(first.step, 3), ".");
   }
   return out.empty() ? "" : "<p class=\"note\">" + out + "</p>\n";
 }
@@ -191,23 +193,50 @@ std::string legend(const Chart& chart) {
   return out + "<span class=\"at\"></span></p>\n";
 }
 
-std::string picture(const Chart& chart, Range steps, const Axis& y) {
-  std::size_t longest = 0;
-  for (std::size_t i = 0; i < y.ticks.size(); ++i) longest = std::max(longest, y.label(i).size());
+Axis step_axis(Range steps, const Chart& chart, double from) {
+  Axis axis{steps.low, steps.high, from, chart.width - kRightMargin, chart.log_across};
+  if (chart.log_across) {
+    if (steps.high < 1.001 * steps.low) axis.low /= 2, axis.high *= 2;
+    axis.ticks = log_ticks(axis.low, axis.high);
+    return axis;
+  }
   steps.add(0);
   steps.widen();
-  steps.low = 0;
-  Axis x{steps.low, steps.high, 14 + kCharacter * double(longest), kRight};
-  x.ticks = round_ticks(x.low, x.high, 5, 1);
-  std::string out = "<svg viewBox=\"0 0 " + number(kWidth) + " " + number(kHeight) + "\" role=\"img\" aria-label=\"" +
-                    escape(chart.title) + " by step\" data-frame=\"" + number(x.from) + " " + number(x.to) + " " +
-                    number(kBottom) + " " + number(kTop) + "\" data-axes=\"";
+  axis.low = 0, axis.high = steps.high;
+  axis.ticks = round_ticks(axis.low, axis.high, chart.width < 400 ? 3 : 5, chart.whole ? 1 : 0);
+  return axis;
+}
+
+std::string picture(const Chart& chart, const Range& steps, const Axis& y, const std::string& attributes) {
+  std::size_t longest = 0;
+  for (std::size_t i = 0; i < y.ticks.size(); ++i) longest = std::max(longest, y.label(i).size());
+  const Axis x = step_axis(steps, chart, 14 + kCharacter * double(longest));
+  std::string out = "<svg" + attributes + " viewBox=\"0 0 " + number(chart.width) + " " + number(kChartHeight) +
+                    "\" role=\"img\" aria-label=\"" + escape(chart.title + " by " + chart.across) + "\" data-frame=\"" +
+                    number(x.from) + " " + number(x.to) + " " + number(kBottom) + " " + number(kTop) +
+                    "\" data-across=\"" + escape(chart.across) + (chart.whole ? "\" data-whole=\"" : "") +
+                    "\" data-axes=\"";
   for (double end : {x.low, x.high, y.low, y.high}) out += exact(end) + " ";
-  out += std::string(y.log ? "log" : "linear") + "\">\n" + grid(x, y);
+  out += std::string(x.log ? "log " : "linear ") + (y.log ? "log" : "linear") + "\">\n" + grid(x, y);
   int entry = 0;
   for (const Series& series : chart.series) out += curve(series, series.name.empty() ? -1 : entry++, x, y);
   return out + "<path class=\"cursor\" d=\"\"/>\n</svg>\n";
 }
+
+// A chart as it is drawn: percents instead of shares, and where its points lie.
+struct Drawing {
+  Chart chart;
+  Range steps = {}, values = {};
+
+  explicit Drawing(const Chart& given) : chart(given) {
+    for (Series& series : chart.series)
+      for (Point& point : series.points) {
+        if (chart.percent) point.value *= 100;
+        steps.add(point.step);
+        if (drawable(point.value)) values.add(point.value);
+      }
+  }
+};
 
 }  // namespace
 
@@ -271,19 +300,19 @@ Index Chart::curves() const {
   return std::ranges::count_if(series, [](const Series& s) { return !s.name.empty(); });
 }
 
+std::string chart_svg(const Chart& given, const std::string& attributes) {
+  const Drawing drawing(given);
+  if (drawing.values.empty()) return "";
+  return picture(drawing.chart, drawing.steps, value_axis(drawing.values, drawing.chart), attributes);
+}
+
 std::string chart_html(const Chart& given) {
-  Chart chart = given;
-  Range steps, values;
-  for (Series& series : chart.series)
-    for (Point& point : series.points) {
-      if (chart.percent) point.value *= 100;
-      steps.add(point.step);
-      if (drawable(point.value)) values.add(point.value);
-    }
+  const Drawing drawing(given);
+  const Chart& chart = drawing.chart;
   std::string unit = chart.unit, body = "<p class=\"empty\">no values yet</p>\n";
-  if (!values.empty()) {
-    const Axis y = value_axis(values, chart);
-    body = picture(chart, steps, y);
+  if (!drawing.values.empty()) {
+    const Axis y = value_axis(drawing.values, chart);
+    body = picture(chart, drawing.steps, y, "");
     if (y.log) unit += unit.empty() ? "log scale" : ", log scale";
   }
   return "<figure class=\"chart\">\n<figcaption><strong>" + escape(chart.title) + "</strong> " + escape(unit) +

@@ -16,6 +16,7 @@ struct Series {
   std::string name;           // in the legend; empty: drawn faintly behind the others, without an entry
   std::vector<Point> points;  // by rising step; a value that is not finite (or beyond 1e100) leaves a gap
   int colour = 0;             // 8 colours, then the same ones dashed
+  bool scattered = false;     // points alone, without a line between them
 };
 
 struct Chart {
@@ -25,11 +26,19 @@ struct Chart {
   bool may_be_log = false;  // logarithmic where the values are positive and the largest is over 20 times the smallest
   bool percent = false;     // values are shares, shown times 100
 
+  std::string across = "step";  // what the horizontal axis counts, from 0 ..
+  bool whole = true;            // .. in whole numbers
+  bool log_across = false;      // logarithmic from the first step on, which must be positive
+  double width = 480;           // of the picture in its own units, in which letters are 12 high
+
   Index curves() const;  // that have a name
 };
 
 // <figure> with title, legend, picture, and a sentence about the values that left gaps.
 std::string chart_html(const Chart& chart);
+// The picture alone, an <svg> element with these attributes; "" if there is no value. chart_style() of html.h draws it.
+std::string chart_svg(const Chart& chart, const std::string& attributes = "");
+inline constexpr double kChartHeight = 240;  // in the same units as Chart::width
 
 // Multiples of 1, 2 or 5 times a power of ten within [low, high], about `count` of them, at least `least` apart.
 // Needs low < high.

@@ -10,6 +10,9 @@ namespace flexformer {
 // forbids become U+FFFD; tab, line feed and carriage return stay.
 std::string escape(std::string_view bytes);
 
+// The style that a picture of chart.h needs outside of a page.
+std::string chart_style();
+
 // A whole page. `body` is HTML, `title` is text.
 std::string html_page(std::string_view title, const std::string& body);
 
@@ -17,5 +20,8 @@ std::string html_page(std::string_view title, const std::string& body);
 // `numeric`. An empty head leaves it out.
 std::string html_table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows,
                        bool numeric);
+
+// A picture in the page itself; `title` is text, for those who cannot see it and under the pointer.
+std::string html_image(std::string_view png, std::string_view title, std::string_view css_class);
 
 }  // namespace flexformer

@@ -181,16 +181,21 @@ std::string png_chunk(std::string_view type, std::string_view data) {
   return big_endian(std::uint32_t(data.size())) + checked + big_endian(crc32(checked));
 }
 
-std::string encode_png(const Picture& picture) {
+std::string encode_png(const Picture& picture, std::string_view colours) {
   const std::size_t row_bytes = std::size_t(picture.width * picture.channels);
-  assert((picture.channels == 1 || picture.channels == 3) &&
+  assert((picture.channels == 1 || (picture.channels == 3 && colours.empty())) &&
          picture.samples.size() == row_bytes * std::size_t(picture.height));
   const std::string header = big_endian(std::uint32_t(picture.width)) + big_endian(std::uint32_t(picture.height)) +
-                             char(8) + char(picture.channels == 3 ? rgb : grey) + std::string(3, '\0');
+                             char(8) +
+                             char(picture.channels == 3 ? rgb
+                                  : colours.empty()     ? grey
+                                                        : palette) +
+                             std::string(3, '\0');
   std::string rows;
   for (std::size_t at = 0; at < picture.samples.size(); at += row_bytes)
     rows += '\0' + picture.samples.substr(at, row_bytes);  // 0: not predicted
-  return "\x89PNG\r\n\x1a\n" + png_chunk("IHDR", header) + png_chunk("IDAT", stored_zlib(rows)) + png_chunk("IEND", "");
+  return "\x89PNG\r\n\x1a\n" + png_chunk("IHDR", header) + (colours.empty() ? "" : png_chunk("PLTE", colours)) +
+         png_chunk("IDAT", stored_zlib(rows)) + png_chunk("IEND", "");
 }
 
 unsigned char grey_value(unsigned char red, unsigned char green, unsigned char blue) {

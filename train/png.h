@@ -22,8 +22,9 @@ struct Picture {
 Picture decode_png(std::string_view bytes, const std::string& source);
 inline bool looks_like_png(std::string_view bytes) { return bytes.starts_with("\x89PNG\r\n\x1a\n"); }
 
-// A PNG file with 8 bits a sample, not compressed. `picture` has 1 or 3 channels and all its samples.
-std::string encode_png(const Picture& picture);
+// A PNG file with 8 bits a sample, not compressed. `picture` has 1 or 3 channels and all its samples. With a palette
+// (red, green and blue bytes of up to 256 colours) the samples of its one channel are numbers of colours.
+std::string encode_png(const Picture& picture, std::string_view palette = "");
 // The parts of such a file: a chunk with its length and checksum, and a whole number as PNG and zlib store it.
 std::string png_chunk(std::string_view type, std::string_view data);
 std::string big_endian(std::uint32_t value);
