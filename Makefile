@@ -248,11 +248,11 @@ endif
 # ---- Sources and rules -----------------------------------------------------------------------------------------------
 
 # The library is all of tensor, autograd, nn and train but the programs' mains. Of tests/, test_*.cpp are the test
-# cases, bench_*.cpp the parts of bench, peer_*.cpp its comparisons with other libraries, and the rest is shared by the
-# test program and golden.
+# cases, bench_*.cpp the parts of bench and figure_efficiency, peer_*.cpp its comparisons with other libraries, and the
+# rest is shared by the test program and golden.
 mains := $(wildcard train/train_lm.cpp train/train_classifier.cpp train/distill.cpp train/generate.cpp \
   train/predict.cpp train/compare.cpp train/make_data.cpp train/import_model.cpp train/export_model.cpp \
-  train/lra.cpp tests/bench.cpp tests/golden.cpp)
+  train/lra.cpp tests/bench.cpp tests/figure_efficiency.cpp tests/golden.cpp)
 library := $(filter-out $(mains),$(sort $(wildcard tensor/*.cpp autograd/*.cpp nn/*.cpp train/*.cpp)))
 test_cases := $(sort $(wildcard tests/test_*.cpp))
 emulation := $(filter-out tests/emu/test_%,$(sort $(wildcard tests/emu/*.cpp)))
@@ -321,7 +321,7 @@ $(BUILD)/libtests.a: $(call objects,$(test_helpers)) $(BUILD)/sources
 link = $(run)$(CXX) $(flags) $(filter %.o,$^) $(filter %tests.a,$^) $(filter %flexformer.a,$^) \
   $(LDFLAGS) $(LDLIBS) $(libs) $(cuda_libs) -o $@
 $(BUILD)/golden: $(BUILD)/libtests.a
-$(BUILD)/bench $(peer_programs): $(call objects,$(bench_parts)) $(BUILD)/sources
+$(BUILD)/bench $(BUILD)/figure_efficiency $(peer_programs): $(call objects,$(bench_parts)) $(BUILD)/sources
 $(peer_programs): libs := -ldl
 $(BUILD)/tests: $(call objects,$(test_cases) $(or $(tested),$(test_helpers))) $(if $(tested),$(cuda_objects)) \
   $(if $(tested),,$(BUILD)/libflexformer.a) $(BUILD)/sources
@@ -386,7 +386,8 @@ endif
 # Programs replace the shell (exec), so that Ctrl-C reaches them alone and they can save; nothing they write is a target
 # that make would delete.
 lra_tasks := $(patsubst train/configs/%.json,%,$(filter-out %-small.json,$(wildcard train/configs/lra-*.json)))
-.PHONY: all test unit engine fuzz train-lm train-text generate predict compare golden bench bench-peers gpu-check \
+.PHONY: all test unit engine fuzz train-lm train-text generate predict compare golden bench bench-peers \
+  figure-efficiency gpu-check \
   help clean format data-listops data-pathfinder lra $(lra_tasks) $(fetched)
 
 all: $(programs) ## builds all programs into build/release (the default)
@@ -441,6 +442,9 @@ golden: $(BUILD)/golden ## compares with stored reference values (tests/golden, 
 
 bench: $(BUILD)/bench ## tables of speed and memory, JSON beside them
 	@exec $(BUILD)/bench --out=$(BUILD)/bench.json $(ARGS)
+
+figure-efficiency: $(BUILD)/figure_efficiency ## time and memory against the length of texts as a picture, with all its figures
+	@exec $(BUILD)/figure_efficiency --out=$(BUILD)/figure-efficiency $(ARGS)
 
 # Debian's PyTorch belongs to /usr/bin/python3, which need not be the first python3 of the PATH.
 bench-peers: $(BUILD)/bench $(peer_programs) ## the same work in PyTorch and OpenBLAS, in turns with ours

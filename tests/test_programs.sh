@@ -6,7 +6,7 @@ models=$(cd "$(dirname "${BASH_SOURCE[0]}")/pretrained" && pwd)
 . "$(dirname "${BASH_SOURCE[0]}")/program_checks.sh"
 
 # ---- Options ---------------------------------------------------------------------------------------------------------
-for program in train_lm train_classifier generate predict import_model export_model bench; do
+for program in train_lm train_classifier generate predict import_model export_model bench figure_efficiency; do
   ok "$program --help lists its keys" "run 0 $program --help && said '^ *--*threads' && [ ! -s err ]"
   ok "$program --version" "run 0 $program --version && said '$program .*[0-9]\.[0-9]'"
   ok "$program names the nearest key" "run 2 $program --thread=1 && complained 'nearest key is threads'"
@@ -57,6 +57,14 @@ ok "a section that bench does not have is one error with those it has" \
 ok "bench refuses repeats without a case, and a case with only" \
   "run 2 bench --repeats=2 && complained 'repeats belongs to case' &&
    run 2 bench --case=step:small:linear --only=steps && complained 'exclude each other'"
+
+ok "the figure of efficiency is drawn from two kinds and two lengths, as JSON, a table and a picture" \
+  "run 0 figure_efficiency --kinds=softmax_plain,flexformer_n --lengths=32,8 --repeats=1 --out='a figure' &&
+   said 'At N = 32 flexformer_n is .* times as fast in training as softmax from plain ops, in .* % .* memory' &&
+   [ \$(grep -c '\"training_peak_bytes\": [1-9]' 'a figure.json') = 4 ] && grep -q '^ *flexformer_n  *[0-9.]*  *[0-9.]*\$' 'a figure.txt' &&
+   [ \$(grep -c '<path class=\"line c[02]' 'a figure.svg') = 8 ] && tail -n 1 'a figure.svg' | grep -q '^</svg>\$'"
+ok "it refuses kinds and lengths that there are not" \
+  "run 2 figure_efficiency --kinds=plain && complained 'nearest is ' && run 2 figure_efficiency --lengths=0 && complained lengths"
 
 # ---- A run, and what is done with it ---------------------------------------------------------------------------------
 more=(--train.lr=2e-3 --train.steps=12 --train.eval_every=5 --train.save_every=4)

@@ -12,12 +12,12 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
-#include <sstream>
 
 #include "nn/attention_kinds.h"
 #include "train/files.h"
 #include "train/log.h"
 #include "train/lra_table.h"
+#include "train/option_lists.h"
 #include "train/program.h"
 
 extern char** environ;
@@ -26,39 +26,6 @@ namespace flexformer {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<std::string> split_blanks(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<std::string> words;
-  for (std::string word; in >> word;) words.push_back(word);
-  return words;
-}
-std::vector<std::string> split_commas(std::string text) {
-  std::ranges::replace(text, ',', ' ');
-  return split_blanks(text);
-}
-
-// The words of a list option, each of which must be one of `allowed`; "all" stands for them all.
-std::vector<std::string> chosen(const Options& options, const char* key, const std::vector<std::string>& allowed) {
-  if (options.text(key) == "all") return allowed;
-  const std::vector<std::string> words = split_commas(options.text(key));
-  if (words.empty()) throw UsageError(text(key, " is empty; give names, or all"));
-  for (const std::string& word : words)
-    if (std::ranges::find(allowed, word) == allowed.end())
-      throw UsageError(text(key, ": there is no '", word, "'; the nearest is ", nearest(word, allowed)));
-  return words;
-}
-
-std::vector<std::int64_t> seeds_of(const Options& options) {
-  std::vector<std::int64_t> seeds;
-  for (const std::string& word : split_commas(options.text("seeds"))) {
-    if (word.find_first_not_of("0123456789") != std::string::npos || word.size() > 15)
-      throw UsageError(text("seeds: '", word, "' is not a whole number from 0 on; give them as in seeds=1,2,3"));
-    seeds.push_back(std::stoll(word));
-  }
-  if (seeds.empty()) throw UsageError("seeds is empty; give some, as in seeds=1,2,3");
-  return seeds;
-}
 
 struct Sweep {
   std::vector<std::string> tasks, kinds;
@@ -162,9 +129,9 @@ void write_results(const Sweep& sweep, const std::vector<LraRun>& runs, Console&
 int lra(Options& options, const fs::path& programs) {
   std::vector<std::string> tasks;
   for (const LraTask& task : lra_tasks()) tasks.push_back(task.name);
-  Sweep sweep{.tasks = chosen(options, "tasks", tasks),
-              .kinds = chosen(options, "kinds", attention_kind_names()),
-              .seeds = seeds_of(options),
+  Sweep sweep{.tasks = chosen_words(options, "tasks", tasks),
+              .kinds = chosen_words(options, "kinds", attention_kind_names()),
+              .seeds = whole_numbers(options, "seeds"),
               .trainer = (programs / "train_classifier").string(),
               .configs = options.text("configs"),
               .out = options.text("out"),
