@@ -30,12 +30,14 @@ V ?= 0
 ARGS ?=
 ## RUNS="DIR DIR ..."    the run folders for `make compare`
 RUNS ?=
+## RUN=DIR               the run folder for `make kernels`
+RUN ?=
 ## GOLDEN=DIR            the folder of golden files for `make golden`
 GOLDEN ?=
 ## MIRROR=URL            a folder to fetch data sets from instead of their home
 MIRROR ?=
 
-settings := CUDA ARCH DEBUG SAN OMP CXX CXXFLAGS CPPFLAGS LDFLAGS LDLIBS V ARGS RUNS GOLDEN MIRROR
+settings := CUDA ARCH DEBUG SAN OMP CXX CXXFLAGS CPPFLAGS LDFLAGS LDLIBS V ARGS RUNS RUN GOLDEN MIRROR
 empty :=
 space := $(empty) $(empty)
 hash := \#
@@ -252,7 +254,7 @@ endif
 # rest is shared by the test program and golden.
 mains := $(wildcard train/train_lm.cpp train/train_classifier.cpp train/distill.cpp train/generate.cpp \
   train/predict.cpp train/compare.cpp train/make_data.cpp train/import_model.cpp train/export_model.cpp \
-  train/lra.cpp tests/bench.cpp tests/figure_efficiency.cpp tests/golden.cpp)
+  train/lra.cpp train/kernels.cpp tests/bench.cpp tests/figure_efficiency.cpp tests/golden.cpp)
 library := $(filter-out $(mains),$(sort $(wildcard tensor/*.cpp autograd/*.cpp nn/*.cpp train/*.cpp)))
 test_cases := $(sort $(wildcard tests/test_*.cpp))
 emulation := $(filter-out tests/emu/test_%,$(sort $(wildcard tests/emu/*.cpp)))
@@ -386,7 +388,7 @@ endif
 # Programs replace the shell (exec), so that Ctrl-C reaches them alone and they can save; nothing they write is a target
 # that make would delete.
 lra_tasks := $(patsubst train/configs/%.json,%,$(filter-out %-small.json,$(wildcard train/configs/lra-*.json)))
-.PHONY: all test unit engine fuzz train-lm train-text generate predict compare golden bench bench-peers \
+.PHONY: all test unit engine fuzz train-lm train-text generate predict compare kernels golden bench bench-peers \
   figure-efficiency gpu-check \
   help clean format data-listops data-pathfinder lra $(lra_tasks) $(fetched)
 
@@ -436,6 +438,9 @@ predict: $(BUILD)/predict ## labels the lines of standard input with the last ru
 
 compare: $(BUILD)/compare ## puts the runs RUNS="DIR DIR ..." side by side into compare.html
 	@exec $(BUILD)/compare $(RUNS) $(ARGS)
+
+kernels: $(BUILD)/kernels ## adds what the attention of the run RUN=DIR has learned to its report.html
+	@exec $(BUILD)/kernels $(if $(RUN),--run='$(RUN)') $(ARGS)
 
 golden: $(BUILD)/golden ## compares with stored reference values (tests/golden, or GOLDEN=DIR)
 	@exec $(BUILD)/golden '$(or $(GOLDEN),tests/golden)' $(ARGS)

@@ -147,7 +147,7 @@ Var MultiHeadAttention::project(const Var& x, Index position) const {
 Var MultiHeadAttention::forward(const Var& x, const AttentionMask& mask, const Var& residual, const Pass& pass) const {
   const Var projected = project(x);
   if (pass.observer) (*pass.observer)(*this, projected, mask);
-  return out.forward(kind->is_linear && !pass.observer
+  return out.forward(kind->is_linear && (!pass.observer || pass.only_observe)
                          ? linear_self_attention(projected, heads, feature_map(), mask, floor)
                          : softmax_self_attention(projected, heads, mask),
                      residual);

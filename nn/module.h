@@ -99,9 +99,11 @@ struct AttentionMask;
 // to draw the same masks is that generator's state.
 struct Pass {
   bool training = false;
+  bool only_observe = false;  // with an observer: layers attend as they always do
   Random* random = nullptr;
-  // Where set, every layer attends by softmax, whatever its kind, and first shows the observer its projection [B,T,3C]:
-  // how a kernel learns from a teacher that reads the same queries and keys.
+  // Where set, every layer first shows the observer its projection [B,T,3C]. Unless it is there to look on only, all
+  // layers then attend by softmax, whatever their kind: how a kernel learns from a teacher that reads the same queries
+  // and keys.
   using Observer = std::function<void(const MultiHeadAttention& layer, const Var& projected, const AttentionMask& mask)>;
   const Observer* observer = nullptr;
 };

@@ -6,7 +6,7 @@ models=$(cd "$(dirname "${BASH_SOURCE[0]}")/pretrained" && pwd)
 . "$(dirname "${BASH_SOURCE[0]}")/program_checks.sh"
 
 # ---- Options ---------------------------------------------------------------------------------------------------------
-for program in train_lm train_classifier generate predict import_model export_model bench figure_efficiency; do
+for program in train_lm train_classifier generate predict kernels import_model export_model bench figure_efficiency; do
   ok "$program --help lists its keys" "run 0 $program --help && said '^ *--*threads' && [ ! -s err ]"
   ok "$program --version" "run 0 $program --version && said '$program .*[0-9]\.[0-9]'"
   ok "$program names the nearest key" "run 2 $program --thread=1 && complained 'nearest key is threads'"
@@ -138,6 +138,16 @@ ok "compare wants runs, and names what is no run" \
   "run 2 compare && complained 'no run is given' &&
    run 1 compare 'a run' nowhere && complained 'nowhere.*no such folder' &&
    run 1 compare 'data files' && complained 'data files.*no config.json' && [ ! -e compare.html ]"
+ok "kernels adds one section to the report, however often it runs" \
+  "run 0 kernels --run='a run' --text='a ba cab dab' && cp 'a run/report.html' once.html &&
+   run 0 kernels --run='a run' --text='a ba cab dab' && said 'section Kernels' && whole 'a run/report.html' &&
+   [ \$(grep -c '<h2>Kernels</h2>' 'a run/report.html') = 1 ] && grep -q 'state finished' 'a run/report.html' &&
+   [ \"\$(grep -v '^<footer>' once.html)\" = \"\$(grep -v '^<footer>' 'a run/report.html')\" ]"
+ok "without a text it reads the validation data" "run 0 kernels --run=small && grep -q '<h3>Layer 2, head 2</h3>' small/report.html"
+mkdir no-run
+ok "kernels names what is missing" \
+  "run 2 kernels && complained 'Give run=DIR' && run 1 kernels --run=nowhere && complained 'no such folder' &&
+   run 1 kernels --run=no-run && complained 'no trained model here'"
 cp -r small damaged
 echo '{"step":' >>damaged/metrics.jsonl
 ok "compare names the line of damaged metrics" \
@@ -171,6 +181,9 @@ ok "labels that are numbers make a regression" \
      --out=scores && said 'Pearson' && grep -q '\"test_spearman\"' scores/summary.json && whole scores/report.html"
 ok "predict prints the number of a pair" \
   "printf 'rise rise\trise\n' >pair.txt && run 0 predict --run=scores --file=pair.txt && grep -Eq '^[345]\.' out"
+ok "kernels shows classifiers, of single texts and of pairs" \
+  "run 0 kernels --run=cls && whole cls/report.html && grep -q '<h2>Kernels</h2>' cls/report.html &&
+   run 0 kernels --run=scores --text=\"\$(cat pair.txt)\" && grep -q 'rise rise' scores/report.html"
 mkdir -p texts/pos texts/neg
 for i in 1 2 3 4; do
   echo "good $i" >"texts/pos/$i.txt"
@@ -186,6 +199,8 @@ ok "a published language model is imported, generates, and is exported again" \
    run 0 export_model --run='a llama' --to=out-llama && said '21 tensors' &&
    run 0 import_model --from=out-llama --out=llama-2 &&
    cmp 'a llama/checkpoint/best.safetensors' llama-2/checkpoint/best.safetensors"
+ok "kernels shows an imported model" \
+  "run 0 kernels --run='a llama' --text='the tho' && whole 'a llama/report.html' && grep -q '>imported<' 'a llama/report.html'"
 ok "training goes on from an imported model without its shape being spelled out" \
   "run 0 train_lm --data.train='data files/a text.txt' --init='a llama' --train.steps=2 --train.block=16 --threads=1 \
      --out=tuned && grep -q '\"kv_heads\": 2' tuned/config.json &&
@@ -211,6 +226,7 @@ ok "distill makes a run with linear attention of one with softmax" \
   "run 0 distill --run=teacher --out=distilled ${short[*]} && said 'teacher, softmax .*loss' &&
    said 'parameters are the teacher.s still' && said 'fine-tuned, best weights' && whole distilled/report.html &&
    grep -q '\"attention\": \"flexformer_n\"' distilled/summary.json &&
+   run 0 kernels --run=distilled && grep -q 'its start fitted to the teacher' distilled/report.html &&
    run 0 generate --run=distilled --tokens=5 && run 0 train_lm --eval --out=distilled"
 ok "kernels go from one run to another, and a finished distillation says so" \
   "run 0 distill --run=teacher --kernels=distilled --train.steps=0 --finetune.steps=0 --out=transferred &&

@@ -8,13 +8,6 @@
 namespace flexformer {
 namespace {
 
-// Part 0 (q) or 1 (k) of a projection [B,T,3C] as [B,H,T,d].
-Var heads_of(const Var& projected, const MultiHeadAttention& layer, Index part) {
-  const Index B = projected.size(0), T = projected.size(1), C = layer.heads * layer.head_size;
-  return permute(reshape(slice(projected, 2, part * C, (part + 1) * C), {B, T, layer.heads, layer.head_size}),
-                 {0, 2, 1, 3});
-}
-
 // Scales the frequencies of each head, and tau; see fit_kernels(). Padding counts as well: a start need not be exact.
 void fit_layer(const MultiHeadAttention& layer, const Var& projected) {
   const FeatureKind features = layer.kind->features;
@@ -44,6 +37,12 @@ double count_tokens(const Var& projected, const AttentionMask& mask) {
 }
 
 }  // namespace
+
+Var heads_of(const Var& projected, const MultiHeadAttention& layer, Index part) {
+  const Index B = projected.size(0), T = projected.size(1), C = layer.heads * layer.head_size;
+  return permute(reshape(slice(projected, 2, part * C, (part + 1) * C), {B, T, layer.heads, layer.head_size}),
+                 {0, 2, 1, 3});
+}
 
 void HeadLosses::add(Index layer, const Tensor& losses, double tokens) {
   tokens_ += tokens;

@@ -46,7 +46,7 @@ std::string tiles(const RunRecord& run) {
   add("test_accuracy", "test accuracy", "of the best weights");
   add("valid_ppl", "validation perplexity");
   add("valid_bits_per_byte", "bits per byte");
-  if (run.config.contains("train.steps")) {
+  if (run.trained && run.config.contains("train.steps")) {
     const std::string planned = setting_text(run.config["train.steps"]);
     out += tile(grouped(run.last_step), "steps",
                 run.config["train.steps"] == run.last_step ? "all that were planned" : "of " + planned + " planned");
@@ -188,9 +188,11 @@ std::string commands(const RunRecord& run) {
   if (run.finished())
     add(trainer + " --out=" + folder + " --resume --train.steps=" + std::to_string(2 * run.last_step),
         "train it further");
+  else if (!run.trained)
+    add(trainer + " --init=" + folder + " --data.train=FILE", "train it further");
   else
     add(trainer + " --out=" + folder + " --resume", "go on, exactly where it was saved last");
-  add(trainer + " --out=" + folder + " --eval", "measure the best weights again");
+  if (run.trained) add(trainer + " --out=" + folder + " --eval", "measure the best weights again");
   if (run.program == "train_lm") add("build/release/generate --run=" + folder + " --tokens=300", "write text");
   if (run.program == "train_classifier")
     add("build/release/predict --run=" + folder + " --file=texts.txt", "label texts, one a line");
@@ -200,13 +202,14 @@ std::string commands(const RunRecord& run) {
 
 }  // namespace
 
-std::string report_html(const RunRecord& run, const std::string& state) {
+std::string report_html(const RunRecord& run, const std::string& state, const std::string& more) {
   const std::string shown = run.finished() ? "finished" : state;
-  return html_page(run.name + ", " + shown,
-                   "<header>\n<h1>" + escape(run.name) + "<span class=\"state" + (run.finished() ? " finished" : "") +
-                       "\">" + escape(shown) + "</span></h1>\n<p class=\"soft\">" + escape(description(run)) +
-                       "</p>\n</header>\n" + tiles(run) + charts(run) + samples(run) + classes(run) + commands(run) +
-                       "<div class=\"pair\">\n" + figures(run) + settings(run) + "</div>\n" + footer_html());
+  return html_page(run.name + ", " + shown, "<header>\n<h1>" + escape(run.name) + "<span class=\"state" +
+                                                (run.finished() ? " finished" : "") + "\">" + escape(shown) +
+                                                "</span></h1>\n<p class=\"soft\">" + escape(description(run)) +
+                                                "</p>\n</header>\n" + tiles(run) + charts(run) + samples(run) +
+                                                classes(run) + more + commands(run) + "<div class=\"pair\">\n" +
+                                                figures(run) + settings(run) + "</div>\n" + footer_html());
 }
 
 void write_report(const RunFolder& folder, Console& console, const std::string& state) {

@@ -7,8 +7,8 @@
 
 namespace flexformer {
 
-// `state` is what is said of a run that has no summary.json.
-std::string report_html(const RunRecord& run, const std::string& state = "not finished");
+// `state` is what is said of a run that has no summary.json; `more`: sections to add, HTML.
+std::string report_html(const RunRecord& run, const std::string& state = "not finished", const std::string& more = "");
 
 // At least one run; they may be of different programs and have different keys.
 std::string comparison_html(const std::vector<RunRecord>& runs);

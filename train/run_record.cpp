@@ -96,8 +96,9 @@ void read_metrics(const fs::path& path, RunRecord& run) {
 RunRecord read_run(const fs::path& folder) {
   if (!fs::is_directory(folder)) fail("run ", folder.string(), ": there is no such folder");
   const RunFolder files(folder);
+  const bool imported = files.has_best() && !files.has_checkpoint();
   for (const char* needed : {"config.json", "metrics.jsonl"})
-    if (!fs::exists(files.file(needed)))
+    if (!fs::exists(files.file(needed)) && !(imported && needed == std::string_view("metrics.jsonl")))
       fail("run ", folder.string(), ": there is no ", needed, " in it; is this the out=DIR of a trainer?");
   RunRecord run;
   run.path = folder.string();
@@ -109,7 +110,8 @@ RunRecord read_run(const fs::path& folder) {
   flatten(settings, "", run.config, config.string());
   for (const char* key : {"program", "format_version"}) run.config.erase(key);
   run.defaults = default_config(run.program);
-  read_metrics(files.file("metrics.jsonl"), run);
+  run.trained = fs::exists(files.file("metrics.jsonl"));
+  if (run.trained) read_metrics(files.file("metrics.jsonl"), run);
   if (const fs::path path = files.file("summary.json"); fs::exists(path)) {
     run.summary = read_json(path);
     json_member(run.summary, "program", path.string());

@@ -28,11 +28,14 @@ struct RunRecord {
   std::optional<ConfusionMatrix> confusion;          // of a classifier's last validation
   std::vector<std::string> labels;                   // its classes, any bytes
 
+  bool trained = true;  // here; a published model that was imported has no metrics.jsonl
+
   bool finished() const { return !summary.empty(); }
 };
 
-// Reads config.json and metrics.jsonl, and summary.json and labels.json where they are. Throws Error with file and line
-// for what is missing or damaged; half a line at the end of metrics.jsonl, which a run may be writing, is left out.
+// Reads config.json and metrics.jsonl (which only an imported model may lack), and summary.json and labels.json where
+// they are. Throws Error with file and line for what is missing or damaged; half a line at the end of metrics.jsonl,
+// which a run may be writing, is left out.
 RunRecord read_run(const std::filesystem::path& folder);
 
 }  // namespace flexformer
