@@ -263,10 +263,11 @@ peers := $(sort $(wildcard tests/peer_*.cpp))
 test_helpers := $(filter-out $(mains) tests/test_% $(bench_parts) $(peers),$(sort $(wildcard tests/*.cpp))) \
   $(wildcard tests/fuzz/fuzz_targets.cpp)
 examples := $(sort $(wildcard docs/example*.cpp))
-# The engine is what stands below train/, and its tests need nothing from there.
-engine := $(filter-out train/%,$(library)) $(filter tests/op_cases% tests/reference% tests/attention_%,$(test_helpers)) \
-  $(filter $(patsubst %,tests/test_%.cpp,attention attention_ops bad_calls main models nn numerics op_table ops_errors \
-  optim products safetensors simd tape tensor),$(test_cases))
+# The engine is tensor/ and autograd/, where memory is handled and indices are computed; its tests need nothing else.
+engine := $(filter tensor/% autograd/%,$(library)) \
+  $(filter tests/op_cases% tests/reference% tests/attention_%,$(test_helpers)) \
+  $(filter $(patsubst %,tests/test_%.cpp,attention attention_ops bad_calls main numerics op_table ops_errors products \
+  simd tape tensor),$(test_cases))
 # The emulation runs the kernels of cuda/ on the CPU. Its tests are those of kernels, of models and of itself, and need
 # little of train/; what does not depend on the device is tested by the other builds.
 ifeq ($(cuda_state),emu)
@@ -402,7 +403,7 @@ test: ## builds and runs all tests; ends with "N passed, M failed"
 unit: $(tests) ## builds and runs the unit tests alone, without the programs and the shell tests
 	@BUILD=$(BUILD) SAN=$(SAN) UNIT=tests exec bash tests/run_all.sh $(ARGS)
 
-engine: $(BUILD)/engine_tests ## the same for the tests of tensor, autograd and nn alone
+engine: $(BUILD)/engine_tests ## the same for the tests of tensor and autograd alone
 	@BUILD=$(BUILD) SAN=$(SAN) UNIT=engine_tests exec bash tests/run_all.sh $(ARGS)
 
 # The fuzzer is a flavour of its own, which only clang can build.
