@@ -279,19 +279,20 @@ struct SquaredNorms {
   Index count;
 };
 
-#define FLEXFORMER_KERNELS(K)                                                                                       \
-  K(UnaryFwd)                                                                                                       \
-  K(UnaryBwd)                                                                                                       \
-  K(BinaryFwd)                                                                                                      \
-  K(BinaryBwd)                                                                                                      \
-  K(WhereFwd)                                                                                                       \
-  K(WhereBwd)                                                                                                       \
-  K(Dropout) K(StridedCopy) K(FillNormal) K(FillUniform) K(SumFwd) K(SumBwd) K(MaxFwd) K(MaxBwd) K(Cumsum)          \
-      K(SoftmaxFwd) K(SoftmaxBwd) K(LogSumExpFwd) K(LogSumExpBwd) K(LayerNormFwd) K(LayerNormBwd) K(RmsNormFwd)     \
-          K(RmsNormBwd) K(Gemm) K(EmbeddingFwd) K(EmbeddingBwd) K(CrossEntropyFwd) K(CrossEntropyBwd)               \
-              K(SoftmaxAttentionFwd) K(SoftmaxAttentionBwd) K(SoftmaxAttentionStep) K(FeatureFwd) K(FeatureBwd)     \
-                  K(LinearAttentionFwd) K(LinearAttentionBwd) K(LinearAttentionStep) K(Rope) K(AdamStep) K(SgdStep) \
-                      K(SquaredNorms)
+// clang-format off
+#define FLEXFORMER_KERNELS(K)                                                              \
+  K(UnaryFwd) K(UnaryBwd) K(BinaryFwd) K(BinaryBwd) K(WhereFwd) K(WhereBwd) K(Dropout)     \
+  K(StridedCopy) K(FillNormal) K(FillUniform)                                              \
+  K(SumFwd) K(SumBwd) K(MaxFwd) K(MaxBwd) K(Cumsum)                                        \
+  K(SoftmaxFwd) K(SoftmaxBwd) K(LogSumExpFwd) K(LogSumExpBwd)                              \
+  K(LayerNormFwd) K(LayerNormBwd) K(RmsNormFwd) K(RmsNormBwd)                              \
+  K(Gemm)                                                                                  \
+  K(EmbeddingFwd) K(EmbeddingBwd) K(CrossEntropyFwd) K(CrossEntropyBwd)                    \
+  K(SoftmaxAttentionFwd) K(SoftmaxAttentionBwd) K(SoftmaxAttentionStep)                    \
+  K(FeatureFwd) K(FeatureBwd) K(LinearAttentionFwd) K(LinearAttentionBwd)                  \
+  K(LinearAttentionStep) K(Rope)                                                           \
+  K(AdamStep) K(SgdStep) K(SquaredNorms)
+// clang-format on
 
 #define FLEXFORMER_DECLARE_RUN(Kernel) void run(const Kernel&);
 namespace cpu {

@@ -91,10 +91,11 @@ struct FeatureBwd {
 };
 
 // out_i = sum_j w_j k_ij v_j / max(sum_j w_j k_ij, floor * sum_j w_j), k_ij = phi(q_i).phi(k_j), over visible keys;
-// math.md "Linear attention". Time and memory are linear in N: features and states live in per-thread scratch and are
-// computed again by the backward pass. performer's features are divided by their largest; a key's goes into its weight
-// w_j = exp(max w1.k' - |k'|^2/2), a query's cancels, so that nothing overflows or vanishes, however large q and k are.
-// polaformer is two launches, one for each part of the values: `opposite` false and true.
+// math.md "Linear attention". Time and memory are linear in N: features and states live in scratch memory (for a chunk
+// in each thread on the CPU, for the whole sequence on a GPU) and are computed again by the backward pass. performer's
+// features are divided by their largest; a key's goes into its weight w_j = exp(max w1.k' - |k'|^2/2), a query's
+// cancels, so that nothing overflows or vanishes, however large q and k are. polaformer is two launches, one for each
+// part of the values: `opposite` false and true.
 struct LinearAttentionFwd {
   HeadsOut out;                  // [B,Nq,H,dv]
   float* running_max;            // [B,H,Nq] m_i, the largest log-weight seen (0 where all keys weigh 1)
