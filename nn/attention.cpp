@@ -144,6 +144,11 @@ Var MultiHeadAttention::project(const Var& x, Index position) const {
   return qk_norm_ == QkNorm::none ? y : normalise(y);
 }
 
+Var MultiHeadAttention::heads_of(const Var& projected, Index part) const {
+  const Index B = projected.size(0), T = projected.size(1), C = heads * head_size;
+  return permute(reshape(slice(projected, 2, part * C, (part + 1) * C), {B, T, heads, head_size}), {0, 2, 1, 3});
+}
+
 Var MultiHeadAttention::forward(const Var& x, const AttentionMask& mask, const Var& residual, const Pass& pass) const {
   const Var projected = project(x);
   if (pass.observer) (*pass.observer)(*this, projected, mask);

@@ -64,6 +64,8 @@ class MultiHeadAttention {
   // The projection [B,T,3C] = q | k | v as the kernel sees it: grouped keys and values repeated, rotated and normalised
   // where that is asked for. The first token stands at `position`.
   Var project(const Var& x, Index position = 0) const;
+  // Its part 0 (q), 1 (k) or 2 (v) as [B,H,T,d].
+  Var heads_of(const Var& projected, Index part) const;
   FeatureMapVars feature_map() const { return {kind->features, w1, w2, tau, max_length}; }  // of a linear kind
 
   const AttentionKind* kind;

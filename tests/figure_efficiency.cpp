@@ -55,13 +55,10 @@ TransformerOptions options_of(const AttentionKind& kind, Index N) {
 }
 
 // softmax_self_attention() from other ops.
-Var plain_attention(const Var& qkv) {
-  const Index N = qkv.size(1), d = kDim / kHeads;
-  const auto part = [&](Index i) {
-    return permute(reshape(slice(qkv, 2, i * kDim, (i + 1) * kDim), {1, N, kHeads, d}), {0, 2, 1, 3});
-  };
-  const Var weights = softmax(matmul(scale(part(0), 1 / std::sqrt(float(d))), part(1), false, true), -1);
-  return reshape(permute(matmul(weights, part(2)), {0, 2, 1, 3}), {1, N, kDim});
+Var plain_attention(const MultiHeadAttention& layer, const Var& qkv) {
+  const Var q = scale(layer.heads_of(qkv, 0), 1 / std::sqrt(float(layer.head_size)));
+  const Var weights = softmax(matmul(q, layer.heads_of(qkv, 1), false, true), -1);
+  return reshape(permute(matmul(weights, layer.heads_of(qkv, 2)), {0, 2, 1, 3}), {1, qkv.size(1), kDim});
 }
 
 struct Encoder {
@@ -76,7 +73,7 @@ struct Encoder {
     Var h = x;
     for (const Block& block : transformer.blocks) {
       const MultiHeadAttention& attention = block.attention;
-      h = attention.out.forward(plain_attention(attention.project(block.norm1.forward(h))), h);
+      h = attention.out.forward(plain_attention(attention, attention.project(block.norm1.forward(h))), h);
       h = block.mlp.forward(block.norm2.forward(h), h);
     }
     return transformer.norm->forward(h);
@@ -90,7 +87,7 @@ struct Encoder {
 
   bool plain;
   Random random{1};
-  Parameters parameters;
+  Parameters parameters{target};
   Transformer transformer;
   Var x;
   Tensor dy;
@@ -250,7 +247,7 @@ std::vector<Row> measure_all(const std::vector<Subject>& subjects, const std::ve
 }
 
 int run(Options& options) {
-  use_machine_options(options);
+  target = use_machine_options(options);
   std::vector<std::string> names;
   for (const Subject& subject : all_subjects()) names.push_back(subject.name);
   std::vector<Subject> subjects;
@@ -264,7 +261,10 @@ int run(Options& options) {
   Console console;
   const std::string heading =
       text("Encoder of ", kLayers, " layers, ", kDim, " channels, ", kHeads, " heads, n = ", kFeatures,
-           ", one text of N tokens; ", threads(), threads() == 1 ? " thread (CPU time)" : " threads (wall-clock time)");
+           ", one text of N tokens; ",
+           target == Device::cuda ? "a GPU"
+           : threads() == 1       ? "1 thread (CPU time)"
+                                  : text(threads(), " threads (wall-clock time)"));
   console.say(heading);
   const std::vector<Row> rows = measure_all(subjects, lengths, int(options.integer("repeats")), console);
   std::string tables;
@@ -293,5 +293,6 @@ int main(int argc, char** argv) {
   options.add_integer("repeats", 3, {.min = 1, .max = 1000, .help = "figures that a median is taken of"});
   add_machine_options(options);
   options.set("threads", std::int64_t(1));
+  options.set("device", std::string("cpu"));
   return run_program(options, argc, argv, bench::run);
 }

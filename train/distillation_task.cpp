@@ -12,7 +12,7 @@ namespace {
 void fit_layer(const MultiHeadAttention& layer, const Var& projected) {
   const FeatureKind features = layer.kind->features;
   if (features != FeatureKind::trig_s && features != FeatureKind::trig_n) return;
-  const Var q = heads_of(projected, layer, 0), k = heads_of(projected, layer, 1);
+  const Var q = layer.heads_of(projected, 0), k = layer.heads_of(projected, 1);
   // E |q - k|^2 of a query and a key that know nothing of each other
   const Var apart = sum(variance(q, {0, 2}) + variance(k, {0, 2}) + square(mean(q, {0, 2}) - mean(k, {0, 2})), {1});
   const Var spread = variance(sum(square(k), {3}), {0, 2});
@@ -37,12 +37,6 @@ double count_tokens(const Var& projected, const AttentionMask& mask) {
 }
 
 }  // namespace
-
-Var heads_of(const Var& projected, const MultiHeadAttention& layer, Index part) {
-  const Index B = projected.size(0), T = projected.size(1), C = layer.heads * layer.head_size;
-  return permute(reshape(slice(projected, 2, part * C, (part + 1) * C), {B, T, layer.heads, layer.head_size}),
-                 {0, 2, 1, 3});
-}
 
 void HeadLosses::add(Index layer, const Tensor& losses, double tokens) {
   tokens_ += tokens;
@@ -79,7 +73,7 @@ Json HeadLosses::to_json() const {
 Var layer_distillation(const MultiHeadAttention& layer, const Var& projected, const AttentionMask& mask,
                        double& tokens) {
   tokens = count_tokens(projected, mask);
-  const Var q = heads_of(projected, layer, 0), k = heads_of(projected, layer, 1);
+  const Var q = layer.heads_of(projected, 0), k = layer.heads_of(projected, 1);
   return attention_distillation(q.value(), k.value(), q, k, layer.feature_map(), mask, layer.floor,
                                 DistilledSum::magnitudes);
 }

@@ -53,9 +53,6 @@ class DistillationTask : public Task {
   HeadLosses validation_;
 };
 
-// Part 0 (q) or 1 (k) of a layer's projection [B,T,3C] as [B,H,T,d].
-Var heads_of(const Var& projected, const MultiHeadAttention& layer, Index part);
-
 // Mean distance of a layer's kernel weights from softmax's, for each head: [heads]. `tokens` is set to how many
 // counted.
 Var layer_distillation(const MultiHeadAttention& layer, const Var& projected, const AttentionMask& mask,

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "train/distillation_task.h"
-
 namespace flexformer {
 namespace {
 
@@ -77,7 +75,7 @@ std::vector<double> take_main_axis(std::vector<double>& matrix, std::size_t d) {
 std::vector<LayerSight> watch_layers(const std::function<void(const Pass&)>& forward) {
   std::vector<LayerSight> sights;
   const Pass::Observer observe = [&](const MultiHeadAttention& layer, const Var& projected, const AttentionMask& mask) {
-    sights.push_back({&layer, heads_of(projected, layer, 0).value(), heads_of(projected, layer, 1).value(), mask});
+    sights.push_back({&layer, layer.heads_of(projected, 0).value(), layer.heads_of(projected, 1).value(), mask});
   };
   forward({.only_observe = true, .observer = &observe});
   return sights;
