@@ -3,12 +3,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <limits>
-#include <sstream>
 
 #include "train/log.h"
+#include "train/option_lists.h"
 
 namespace flexformer {
 
@@ -157,18 +156,10 @@ static TransformerOptions transformer_options(const Options& options) {
   return t;
 }
 
-// "20000,60000" -> its numbers. Whether they fit the vocabulary is found out when the model is made.
+// Whether the cut-offs fit the vocabulary is found out when the model is made.
 static AdaptiveOptions adaptive_options(const Options& options) {
   AdaptiveOptions adaptive{.factor = options.integer("model.adaptive_factor")};
-  std::istringstream words(options.text("model.adaptive"));
-  for (std::string word; std::getline(words, word, ',');) {
-    Index number = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (error != std::errc() || end != word.data() + word.size())
-      throw UsageError(text("model.adaptive=", options.text("model.adaptive"), ": '", word,
-                            "' is not a whole number; give the bands' first ids as in model.adaptive=20000,60000"));
-    adaptive.cutoffs.push_back(number);
-  }
+  if (!options.text("model.adaptive").empty()) adaptive.cutoffs = whole_numbers(options, "model.adaptive", 1);
   return adaptive;
 }
 
