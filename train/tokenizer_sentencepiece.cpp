@@ -160,7 +160,7 @@ std::int64_t SentencePieceTokenizer::covered_bytes(std::string_view text, std::s
 }
 
 void SentencePieceTokenizer::add_to_json(Json& json) const {
-  json["parse_specials"] = parse_specials_;
+  if (parse_specials_) json["parse_specials"] = true;  // else left out: the hash of older files stays as it was
   json["pieces"] = Json::array();
   for (std::int32_t id = 0; id < vocab_size(); ++id)
     json["pieces"].push_back(is_special(id) ? Json() : json_bytes(piece(id)));
@@ -175,7 +175,7 @@ std::unique_ptr<Tokenizer> SentencePieceTokenizer::from_json(const Json& json, c
   if (!scores.is_array() || scores.size() != vocabulary.pieces.size())
     fail(source, ": expected as many 'scores' as 'pieces', which are ", vocabulary.pieces.size());
   for (const Json& score : scores) vocabulary.scores.push_back(float(number_from_json(score, source)));
-  const bool parse_specials = json_get<bool>(json, "parse_specials", source);
+  const bool parse_specials = json.contains("parse_specials") && json_get<bool>(json, "parse_specials", source);
   return std::make_unique<SentencePieceTokenizer>(std::move(vocabulary), lowercase, parse_specials, source);
 }
 
