@@ -69,6 +69,41 @@ TEST_CASE("while it is watched a model attends by softmax, as its teacher does")
   CHECK(student.task->evaluate({}).loss != own);
 }
 
+TEST_CASE("the fitted start brings each head's frequencies and tau nearer, and leaves those that are near") {
+  for (const float size : {8.0f, 0.01f}) {
+    CAPTURE(size);
+    const TemporaryFolder home;
+    SmallStudent student(home.path() / "run", {"--model.attention=flexformer_n", "--model.omega_scale=1"});
+    const MultiHeadAttention& layer = student.model->transformer().blocks[1].attention;
+    for (const Block& block : student.model->transformer().blocks) {
+      Tensor weight = block.attention.qkv.weight.value();  // the same memory
+      for (Index i = 0; i < weight.numel(); ++i) weight.data()[i] *= size;
+    }
+    const double before = student.distillation.evaluate({}).loss;
+    const std::vector<float> w1 = layer.w1.value().to_vector(), w2 = layer.w2.value().to_vector();
+    const std::vector<float> tau = layer.tau.value().to_vector();
+    fit_kernels(*student.task);
+    const std::vector<float> now1 = layer.w1.value().to_vector(), now2 = layer.w2.value().to_vector();
+    const bool far = size > 1;
+    const std::size_t per_head = w1.size() / std::size_t(layer.heads);
+    CHECK((now1 != w1) == far);
+    CHECK((layer.tau.value().to_vector() != tau) == far);
+    for (std::size_t i = 0; i < w1.size(); ++i) {
+      const std::size_t first = i / per_head * per_head;  // of the same head
+      const float factor = now1[i] / w1[i], of_head = now1[first] / w1[first];
+      CHECK(factor <= 1);
+      CHECK(factor == doctest::Approx(of_head).epsilon(1e-5));
+      CHECK(now2[i] == doctest::Approx(factor * w2[i]).epsilon(1e-5));
+    }
+    for (std::size_t h = 0; h < tau.size(); ++h) CHECK(layer.tau.value().data()[h] >= tau[h]);
+    const double after = student.distillation.evaluate({}).loss;
+    if (far)
+      CHECK(after < before);
+    else
+      CHECK(after == before);
+  }
+}
+
 TEST_CASE("a distillation cut off and resumed equals an unbroken one bit for bit") {
   const TemporaryFolder home;
   SmallStudent whole(home.path() / "whole");

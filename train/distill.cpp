@@ -34,8 +34,8 @@ void add_distill_options(Options& options) {
   options.add_integer("model.features", 0, {.max = 1 << 16, .help = "as for training; 0: the head size"});
   options.add_real("model.floor", -1, {.min = -1, .max = 1, .below = true, .help = "as for training"});
   options.add_choice("start", "fitted", {"fitted", "paper"},
-                     "of the frequencies and tau: fitted to how far apart the teacher's queries and keys are, from "
-                     "where the kernels learn fastest; or the paper's, an approximation of softmax's kernel");
+                     "of the frequencies and tau: fitted to how far apart the teacher's queries and keys are, which "
+                     "makes nearly even weights; or the paper's, an approximation of softmax's kernel");
   options.add_real("model.omega_scale", 1, {.max = 1000, .help = "as for training; start=fitted shrinks it further"});
   options.add_flag("model.train_tau", false, "learn the scale of the norm factor in flexformer_s too");
   options.add_integer("train.steps", 2000, {.unit = "steps", .help = "in which the kernels alone learn"});
