@@ -20,37 +20,31 @@ std::string introduction(const AttentionKind& kind) {
   const std::string name = kind.name;
   if (!kind.is_linear) return "Softmax attention has no feature map: its weights are all there is to see.";
   if (kind.features == FeatureKind::polaformer)
-    return "polaformer learns an exponent for each channel. Half of its values goes to keys of the query's sign, half "
-           "to "
-           "keys of the other sign, so it has two maps of weights.";
+    return "polaformer learns an exponent for each channel. Half of its values goes to keys of the query's sign, "
+           "half to keys of the other sign, so it has two maps of weights.";
   if (!kind.learns_map)
     return name + "'s feature map has nothing that learns" +
            (weight_sets(kind.features) ? ": its projections stay as they were drawn" : "") +
            ". What can be seen are its weights.";
   if (kind.features == FeatureKind::trig_s)
     return "The frequencies w of each head learn. Their kernel depends on x - y alone: it is drawn against the "
-           "distance, "
-           "along the directions in which the head's own queries and keys spread most, beside the Gaussian "
-           "exp(-r\u00b2/(2\u221ad)) that softmax contains. The axis ends at one and a half typical distances between "
-           "a "
-           "query and a key.";
+           "distance, along the directions in which the head's own queries and keys spread most, beside the "
+           "Gaussian exp(-r\u00b2/(2\u221ad)) that softmax contains. The axis ends at one and a half typical "
+           "distances between a query and a key.";
   return std::string(kind.features == FeatureKind::trig_n ? "The pairs of frequencies w1, w2 of each head learn. "
                                                           : "The matrices w1, of queries, and w2, of keys, learn. ") +
-         "Their kernel k(x, y) depends on where x and y are: it is drawn for x = su (down) and y = tu (across), u "
-         "being "
-         "the direction in which the head's own queries and keys spread most, as far as they reach (the number behind "
-         "\u00b1).";
+         "Their kernel k(x, y) depends on where x and y are: it is drawn for x = su (down) and y = tu (across), "
+         "u being the direction in which the head's own queries and keys spread most, as far as they reach (the "
+         "number behind \u00b1).";
 }
 
 const char* const kDots =
-    "Norms and directions: a dot for each row of w, its norm and the cosine of its angle to the start, by its norm at "
-    "the "
-    "start. ";
+    "Norms and directions: a dot for each row of w, its norm and the cosine of its angle to the start, by its "
+    "norm at the start. ";
 const char* const kMaps =
     "Maps of weights: a row for each query, from the first token at the top, a column for each key. White is 0, blue "
-    "positive, orange negative (on dark pages black is 0); shades grow with the square root of the value, up to the "
-    "same "
-    "largest value in all maps of a head.";
+    "positive, orange negative (on dark pages black is 0); shades grow with the square root of the value, up to "
+    "the same largest value in all maps of a head.";
 const char* const kSoftmax =
     " Softmax: what softmax would make of the same queries and keys, to which a distilled kernel was to come close.";
 
