@@ -8,10 +8,15 @@ namespace flexformer {
 
 inline void check_input(CheckedOp op, const char* name, const Var& x) {
   check(op, x.defined(), name, " is undefined");
-  check(op, x.value().dtype() == DType::f32, name, " holds ", name_of(x.value().dtype()), ", this op needs f32");
+  check(op, x.dtype() == DType::f32 || (x.dtype() == DType::bf16 && x.device() == Device::cuda), name, " holds ",
+        name_of(x.dtype()), ", this op needs f32 (or, on a GPU, bf16)");
 }
 inline void check_same_device(CheckedOp op, Device a, Device b) {
   check(op, a == b, "inputs lie on ", name_of(a), " and ", name_of(b), "; move them to one device");
+}
+// What an op of two operands gives: activations if either is.
+inline DType common_dtype(const Var& a, const Var& b) {
+  return a.dtype() == DType::bf16 || b.dtype() == DType::bf16 ? DType::bf16 : DType::f32;
 }
 inline void check_ints(CheckedOp op, const char* name, const Tensor& x) {
   check(op, x.defined(), name, " is undefined");
@@ -49,8 +54,8 @@ inline void clear_gradient(Device device, GradOut g, Index n) {
   launch(device, SumFwd{.y = g, .x = nullptr, .outer = n, .n = 0, .inner = 1, .scale = 1});
 }
 
-// g (+)= dy for n elements.
-inline void pass_gradient(Device device, GradOut g, const float* dy, Index n) {
+// g (+)= dy for n elements, which may be of different formats.
+inline void pass_gradient(Device device, GradOut g, ValuesIn dy, Index n) {
   launch(device, SumFwd{.y = g, .x = dy, .outer = n, .n = 1, .inner = 1, .scale = 1});
 }
 
@@ -61,16 +66,15 @@ inline void pass_scaled(const Gradient& to, const Tensor& grad, const Tensor& dy
   const Shape box = {outer, dy.numel(), grad.numel() / std::max<Index>(1, outer * dy.numel())};
   launch(dy.device(), BinaryBwd{.da = out,
                                 .db = {},
-                                .dy = grad.data(),
-                                .a = grad.data(),
-                                .b = dy.data(),
+                                .dy = grad.values(),
+                                .a = grad.values(),
+                                .b = dy.values(),
                                 .shape = broadcast_box(box, box, {1, dy.numel(), 1}),
                                 .op = Binary::mul});
 }
 
 // c [M,N] (+)= a b for a [M,K] and b [K,N], or where transposed as [K,M] and [N,K]; precision as it is set.
-Gemm product(GradOut c, const float* a, bool a_transposed, const float* b, bool b_transposed, Index M, Index N,
-             Index K);
+Gemm product(GradOut c, ValuesIn a, bool a_transposed, ValuesIn b, bool b_transposed, Index M, Index N, Index K);
 
 // Rows, outputs and inputs of y = x W^T + b. Throws Error if the shapes do not fit.
 struct LinearSizes {

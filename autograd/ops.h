@@ -1,6 +1,7 @@
 // The public ops. Each is one function: a forward kernel, then a backward function put on the open tape (tape.h).
-// Inputs are f32 unless said; an axis may be negative (counted from the end). Bad shapes throw Error, naming the op and
-// the sizes. Gradients have exactly the shape of their input.
+// Activations are f32 or, on a GPU, bf16, and results have their format unless said; parameters are f32 always. An axis
+// may be negative (counted from the end). Bad shapes throw Error, naming the op and the sizes. Gradients have exactly
+// the shape and the format of their input.
 #pragma once
 #include <initializer_list>
 #include <vector>
@@ -55,6 +56,9 @@ Var where(const Tensor& condition, const Var& a, const Var& b);
 // x with `value` where mask (i32, x's shape) is not 0.
 Var masked_fill(const Var& x, const Tensor& mask, float value);
 
+// x as f32 or bf16 (activations on a GPU; precision.h); the gradient is cast back.
+Var cast(const Var& x, DType dtype);
+
 // x * keep / (1 - p), keep ~ Bernoulli(1 - p) drawn from `key`; p in [0, 1). p = 0 is x itself.
 Var dropout(const Var& x, float p, RandomKey key);
 
@@ -77,6 +81,7 @@ Var mean(const Var& x, const Axes& axes = {}, bool keep = false);
 Var variance(const Var& x, const Axes& axes = {}, bool keep = false);  // biased: mean((x - mean)^2), two passes
 Var max(const Var& x, int axis, bool keep = false);  // at a tie the whole gradient goes to the first largest
 Var cumsum(const Var& x, int axis);
+// These three give f32 whatever x is.
 Var softmax(const Var& x, int axis);      // a row of -infinity gives zeros
 Var log_softmax(const Var& x, int axis);  // a row of -infinity gives -infinity
 Var logsumexp(const Var& x, int axis, bool keep = false);
@@ -101,8 +106,8 @@ Var linear(const Var& x, const Var& W, const Var& b, const Var& residual = Var()
 Var mlp(const Var& x, const Var& W1, const Var& b1, const Var& W2, const Var& b2, const Var& residual = Var());
 
 // ---- tables and losses (ops_loss.cpp) -------------------------------------------------------------------------------
-// Ids and targets are checked on the host before a kernel gets them. That is where to keep them, wherever the values are:
-// they move by themselves, while those on a GPU would have to be fetched, and waited for.
+// Ids and targets are checked on the host before a kernel gets them. That is where to keep them, wherever the values
+// are: they move by themselves, while those on a GPU would have to be fetched, and waited for.
 
 // Rows of a table [V, C] -> [ids.., C]. An id outside 0 .. V-1 throws Error. Row `padding` is read as any other but
 // gets no gradient; -1: none.
@@ -142,7 +147,7 @@ struct FeatureMapVars {
   Index max_length = 0;  // cosformer: of the sequences it is made for; longer ones throw Error
 };
 
-// Features of x [B,H,N,d], queries or keys -> [B,H,N,M].
+// Features of x [B,H,N,d], queries or keys -> f32 [B,H,N,M].
 Var feature_map(const Var& x, const FeatureMapVars& map, bool keys = false);
 
 // Kernel attention in linear time: out_i = sum_j w_j k_ij v_j / max(den_i, floor * sum_j w_j), math.md "Linear
@@ -156,7 +161,8 @@ Var linear_self_attention(const Var& qkv, Index heads, const FeatureMapVars& map
 // over batch and queries, of the cross-entropy in nats (the paper's attention weight distillation)
 //   L = -sum_j P_ij log max(A_ij, 1e-6),   P = softmax(q' k'^T / sqrt(d')),   A_ij = w_j k_ij / D_i
 // Queries that key_mask hides do not count. teacher_q, teacher_k [B,H,N,d'], q, k [B,H,N,d] -> [H]. Time N^2, memory N.
-//   attention's own   D_i = max(den_i, floor sum_j w_j). The paper's loss; where k_ij may be negative it has no minimum:
+//   attention's own   D_i = max(den_i, floor sum_j w_j). The paper's loss; where k_ij may be negative it has no
+//   minimum:
 //                     against enough negative weights the others grow beyond 1.
 //   magnitudes        D_i = max(sum_j w_j |k_ij|, floor sum_j w_j). Equal without negative weights; then, and only
 //                     then, L can fall to its least, the entropy of P. math.md (10.2)

@@ -10,11 +10,8 @@ namespace {
 // Where element (b,i,h,c) of q, k, v or out lies: offset + b*batch + i*row + h*head + c.
 struct Heads {
   Index offset, batch, row, head;
-  HeadsIn in(const Tensor& x) const { return {x.data() + offset, batch, row, head}; }
-  HeadsOut out(GradOut y) const {
-    if (y) y.p += offset;
-    return {y, batch, row, head};
-  }
+  HeadsIn in(const Tensor& x) const { return {x.values().from(offset), batch, row, head}; }
+  HeadsOut out(GradOut y) const { return {y.from(offset), batch, row, head}; }
 };
 Heads separate(Index H, Index N, Index d) { return {0, H * N * d, d, N * d}; }
 Heads packed(Index T, Index C, Index d, Index part) { return {part * C, T * 3 * C, 3 * C, d}; }
@@ -100,8 +97,8 @@ struct QkvGradients {
 
 GradOut apart(const Var& x, bool taken, Tensor& own) {
   if (!taken || !x.requires_grad()) return x.gradient().out();
-  own = Tensor::empty(x.shape(), DType::f32, x.device());
-  return {own.data(), false};
+  own = Tensor::empty(x.shape(), x.dtype(), x.device());
+  return {own.values(), false};
 }
 
 QkvGradients open_gradients(const Problem& p) {
@@ -117,7 +114,7 @@ void close_gradients(const Problem& p, const QkvGradients& g) {
   const auto add_to = [](const Var& x, const Tensor& own) {
     if (own.defined())
       launch(x.device(),
-             SumFwd{.y = x.gradient().out(), .x = own.data(), .outer = own.numel(), .n = 1, .inner = 1, .scale = 1});
+             SumFwd{.y = x.gradient().out(), .x = own.values(), .outer = own.numel(), .n = 1, .inner = 1, .scale = 1});
   };
   add_to(p.k, g.own_dk);
   add_to(p.v, g.own_dv);
@@ -125,9 +122,9 @@ void close_gradients(const Problem& p, const QkvGradients& g) {
 
 Var softmax_of(const char* op, const Problem& p, float factor) {
   const float scale = factor != 0.0f ? factor : 1.0f / std::sqrt(float(p.size.d));
-  Tensor out = Tensor::empty(p.out, DType::f32, p.q.device());
+  Tensor out = Tensor::empty(p.out, p.q.dtype(), p.q.device());
   Tensor lse = Tensor::empty({p.size.B, p.size.H, p.size.Nq}, DType::f32, p.q.device());
-  launch(p.q.device(), SoftmaxAttentionFwd{.out = p.at_out.out({out.data(), false}),
+  launch(p.q.device(), SoftmaxAttentionFwd{.out = p.at_out.out({out.values(), false}),
                                            .lse = lse.data(),
                                            .q = p.at_q.in(p.q.value()),
                                            .k = p.at_k.in(p.k.value()),
@@ -195,11 +192,8 @@ struct Stream {
   bool opposite;
   Tensor running_max, denominator, unfloored;  // [B,H,Nq]
 
-  HeadsIn part(HeadsIn x) const { return {x.p + first, x.batch, x.row, x.head}; }
-  HeadsOut part(HeadsOut x) const {
-    if (x.grad) x.grad.p += first;
-    return x;
-  }
+  HeadsIn part(const HeadsIn& x) const { return {x.p.from(first), x.batch, x.row, x.head}; }
+  HeadsOut part(const HeadsOut& x) const { return {x.grad.from(first), x.batch, x.row, x.head}; }
 };
 
 std::vector<Stream> streams_of(const Problem& p, FeatureKind kind) {
@@ -246,11 +240,11 @@ void linear_backward(const Problem& p, const FeatureMapVars& map, const std::vec
 Var linear_of(const char* op, const Problem& p, const FeatureMapVars& map, float floor) {
   check_map(op, map, p.size.H, p.size.d, std::max(p.size.Nq, p.size.Nk));
   check(op, floor >= 0.0f && floor < 1.0f, "floor ", floor, " is not in [0, 1)");
-  Tensor out = Tensor::empty(p.out, DType::f32, p.q.device());
+  Tensor out = Tensor::empty(p.out, p.q.dtype(), p.q.device());
   const std::vector<Stream> streams = streams_of(p, map.kind);
   for (const Stream& s : streams) {
     Tensor running_max = s.running_max, denominator = s.denominator, unfloored = s.unfloored;
-    launch(p.q.device(), LinearAttentionFwd{.out = s.part(p.at_out.out({out.data(), false})),
+    launch(p.q.device(), LinearAttentionFwd{.out = s.part(p.at_out.out({out.values(), false})),
                                             .running_max = running_max.data(),
                                             .denominator = denominator.data(),
                                             .unfloored = unfloored.data(),
@@ -293,15 +287,19 @@ Var feature_map(const Var& x, const FeatureMapVars& map, bool keys) {
   const Index B = x.size(0), H = x.size(1), N = x.size(2), d = x.size(3);
   check_map("feature_map", map, H, d, N);
   Tensor y = Tensor::empty(x.shape().with(3, feature_count(map.kind, frequencies(map), d)), DType::f32, x.device());
-  launch(
-      x.device(),
-      FeatureFwd{
-          .y = y.data(), .x = x.value().data(), .map = kernel_map(map), .B = B, .H = H, .N = N, .d = d, .keys = keys});
+  launch(x.device(), FeatureFwd{.y = y.data(),
+                                .x = x.value().values(),
+                                .map = kernel_map(map),
+                                .B = B,
+                                .H = H,
+                                .N = N,
+                                .d = d,
+                                .keys = keys});
   return record("feature_map", y, {&x, &map.w1, &map.w2}, [x, map, B, H, N, d, keys](const Tensor& dy) {
     launch(x.device(), FeatureBwd{.dx = x.gradient().out(),
                                   .dmap = {.dw1 = map.w1.gradient().out(), .dw2 = map.w2.gradient().out(), .dtau = {}},
                                   .dy = dy.data(),
-                                  .x = x.value().data(),
+                                  .x = x.value().values(),
                                   .map = kernel_map(map),
                                   .B = B,
                                   .H = H,
@@ -316,9 +314,9 @@ Var rope(const Var& qkv, Index heads, Index position, float base) {
   check("rope", d % 2 == 0, "turns pairs of channels, so heads of ", d, " channels will not do");
   check("rope", position >= 0 && base > 0.0f, "position ", position, " must be at least 0 and base ", base,
         " positive");
-  Tensor y = Tensor::empty(qkv.shape(), DType::f32, qkv.device());
-  const Rope turn{.y = {y.data(), false},
-                  .x = qkv.value().data(),
+  Tensor y = Tensor::empty(qkv.shape(), qkv.dtype(), qkv.device());
+  const Rope turn{.y = {y.values(), false},
+                  .x = qkv.value().values(),
                   .B = B,
                   .T = T,
                   .H = heads,
@@ -330,7 +328,7 @@ Var rope(const Var& qkv, Index heads, Index position, float base) {
   return record("rope", y, {&qkv}, [device = qkv.device(), dqkv = qkv.gradient(), turn](const Tensor& dy) {
     Rope back = turn;
     back.y = dqkv.out();
-    back.x = dy.data();
+    back.x = dy.values();
     back.sign = -1;
     launch(device, back);
   });

@@ -86,7 +86,7 @@ Var distance_from(const Tensor& teacher_q, const Tensor& teacher_k, const Var& f
     } else {
       part = loss().value();
     }
-    pass_gradient(device, {losses.data(), true}, part.data(), H);  // losses += part
+    pass_gradient(device, {losses.data(), true}, part.values(), H);  // losses += part
   }
   const float mean = counted > 0 ? float(1 / counted) : 0;
   const auto gradient = [&](const Var& x) { return x.has_grad() ? x.grad() : Tensor(); };
@@ -106,12 +106,14 @@ Var distance_from(const Tensor& teacher_q, const Tensor& teacher_k, const Var& f
 
 }  // namespace
 
-Var attention_distillation(const Tensor& teacher_q, const Tensor& teacher_k, const Var& q, const Var& k,
+Var attention_distillation(const Tensor& teacher_q, const Tensor& teacher_k, const Var& given_q, const Var& given_k,
                            const FeatureMapVars& map, const AttentionMask& mask, float floor, DistilledSum by) {
   const char* op = "attention_distillation";
   for (const auto& [name, x] :
-       {std::pair("teacher_q", Var(teacher_q)), {"teacher_k", Var(teacher_k)}, {"q", q}, {"k", k}})
+       {std::pair("teacher_q", Var(teacher_q)), {"teacher_k", Var(teacher_k)}, {"q", given_q}, {"k", given_k}})
     check_input(op, name, x);
+  const auto in_float = [](const Var& x) { return cast(x, DType::f32); };  // scores and log-weights become exponents
+  const Var q = in_float(given_q), k = in_float(given_k);
   check(op, q.shape().rank() == 4 && k.shape() == q.shape(), "q is ", q.shape(), ", k ", k.shape(),
         "; both must be [B,H,N,d]");
   const Index B = q.size(0), H = q.size(1), N = q.size(2);
@@ -129,7 +131,8 @@ Var attention_distillation(const Tensor& teacher_q, const Tensor& teacher_k, con
   const Var log_weights = map.tau.defined()
                               ? sum(square(k), {3}, true) * reshape(exp(neg(map.tau)), {1, H, 1, 1})  // [B,H,N,1]
                               : Var(Tensor::zeros({B, H, N, 1}, DType::f32, q.device()));
-  return distance_from(teacher_q, teacher_k, fq, fk, log_weights, mask, floor, by);
+  return distance_from(in_float(Var(teacher_q)).value(), in_float(Var(teacher_k)).value(), fq, fk, log_weights, mask,
+                       floor, by);
 }
 
 }  // namespace flexformer

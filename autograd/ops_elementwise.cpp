@@ -7,36 +7,33 @@ namespace {
 Var unary(const char* op, Unary kind, const Var& x, float a = 0) {
   check_input(op, "x", x);
   const Index n = x.shape().numel();
-  Tensor y = Tensor::empty(x.shape(), DType::f32, x.device());
-  launch(x.device(), UnaryFwd{.y = y.data(), .x = x.value().data(), .n = n, .op = kind, .a = a});
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  launch(x.device(), UnaryFwd{.y = y.values(), .x = x.value().values(), .n = n, .op = kind, .a = a});
   const bool constant_slope = kind == Unary::scale || kind == Unary::shift;
-  return record(op, y, {&x},
-                [dx = x.gradient(), saved = constant_slope ? Tensor() : x.value(), n, kind, a](const Tensor& dy) {
-                  launch(dy.device(), UnaryBwd{.dx = dx.out(),
-                                               .dy = dy.data(),
-                                               .x = saved.defined() ? saved.data() : nullptr,
-                                               .n = n,
-                                               .op = kind,
-                                               .a = a});
-                });
+  return record(
+      op, y, {&x}, [dx = x.gradient(), saved = constant_slope ? Tensor() : x.value(), n, kind, a](const Tensor& dy) {
+        launch(dy.device(),
+               UnaryBwd{.dx = dx.out(), .dy = dy.values(), .x = values_or_null(saved), .n = n, .op = kind, .a = a});
+      });
 }
 
 Var binary(const char* op, Binary kind, const Var& a, const Var& b) {
   check_input(op, "a", a);
   check_input(op, "b", b);
   check_same_device(op, a.device(), b.device());
-  Tensor y = Tensor::empty(broadcast_shape(op, a.shape(), b.shape()), DType::f32, a.device());
+  Tensor y = Tensor::empty(broadcast_shape(op, a.shape(), b.shape()), common_dtype(a, b), a.device());
   const Broadcast box = broadcast_box(y.shape(), a.shape(), b.shape());
-  launch(a.device(), BinaryFwd{.y = y.data(), .a = a.value().data(), .b = b.value().data(), .shape = box, .op = kind});
+  launch(a.device(),
+         BinaryFwd{.y = y.values(), .a = a.value().values(), .b = b.value().values(), .shape = box, .op = kind});
   const bool constant_slope = kind == Binary::add || kind == Binary::sub;
   return record(op, y, {&a, &b},
                 [da = a.gradient(), db = b.gradient(), a = constant_slope ? Tensor() : a.value(),
                  b = constant_slope ? Tensor() : b.value(), box, kind](const Tensor& dy) {
                   launch(dy.device(), BinaryBwd{.da = da.out(),
                                                 .db = db.out(),
-                                                .dy = dy.data(),
-                                                .a = a.defined() ? a.data() : nullptr,
-                                                .b = b.defined() ? b.data() : nullptr,
+                                                .dy = dy.values(),
+                                                .a = values_or_null(a),
+                                                .b = values_or_null(b),
                                                 .shape = box,
                                                 .op = kind});
                 });
@@ -109,18 +106,19 @@ Var where(const Tensor& condition, const Var& a, const Var& b) {
   check_input("where", "b", b);
   check("where", a.shape() == b.shape(), "a is ", a.shape(), ", b is ", b.shape(), "; expand one of them");
   check_same_device("where", a.device(), b.device());
+  check("where", a.dtype() == b.dtype(), "a is ", name_of(a.dtype()), ", b is ", name_of(b.dtype()), "; cast one");
   check_condition("where", condition, a.shape(), a.device());
   const Index n = a.shape().numel();
-  Tensor y = Tensor::empty(a.shape(), DType::f32, a.device());
-  launch(a.device(), WhereFwd{.y = y.data(),
+  Tensor y = Tensor::empty(a.shape(), a.dtype(), a.device());
+  launch(a.device(), WhereFwd{.y = y.values(),
                               .condition = condition.ints(),
-                              .a = a.value().data(),
-                              .b = b.value().data(),
+                              .a = a.value().values(),
+                              .b = b.value().values(),
                               .value = 0,
                               .n = n});
   return record("where", y, {&a, &b}, [condition, da = a.gradient(), db = b.gradient(), n](const Tensor& dy) {
     launch(dy.device(),
-           WhereBwd{.da = da.out(), .db = db.out(), .dy = dy.data(), .condition = condition.ints(), .n = n});
+           WhereBwd{.da = da.out(), .db = db.out(), .dy = dy.values(), .condition = condition.ints(), .n = n});
   });
 }
 
@@ -128,12 +126,23 @@ Var masked_fill(const Var& x, const Tensor& mask, float value) {
   check_input("masked_fill", "x", x);
   check_condition("masked_fill", mask, x.shape(), x.device());
   const Index n = x.shape().numel();
-  Tensor y = Tensor::empty(x.shape(), DType::f32, x.device());
-  launch(
-      x.device(),
-      WhereFwd{.y = y.data(), .condition = mask.ints(), .a = nullptr, .b = x.value().data(), .value = value, .n = n});
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  launch(x.device(),
+         WhereFwd{
+             .y = y.values(), .condition = mask.ints(), .a = nullptr, .b = x.value().values(), .value = value, .n = n});
   return record("masked_fill", y, {&x}, [mask, dx = x.gradient(), n](const Tensor& dy) {
-    launch(dy.device(), WhereBwd{.da = {}, .db = dx.out(), .dy = dy.data(), .condition = mask.ints(), .n = n});
+    launch(dy.device(), WhereBwd{.da = {}, .db = dx.out(), .dy = dy.values(), .condition = mask.ints(), .n = n});
+  });
+}
+
+Var cast(const Var& x, DType dtype) {
+  check_input("cast", "x", x);
+  check("cast", dtype != DType::i32, "only f32 and bf16 have gradients");
+  if (dtype == x.dtype()) return x;
+  Tensor y = Tensor::empty(x.shape(), dtype, x.device());
+  pass_gradient(x.device(), {y.values()}, x.value().values(), y.numel());
+  return record("cast", y, {&x}, [dx = x.gradient()](const Tensor& dy) {
+    pass_gradient(dy.device(), dx.out(), dy.values(), dy.numel());
   });
 }
 
@@ -142,10 +151,10 @@ Var dropout(const Var& x, float p, RandomKey key) {
   check("dropout", p >= 0 && p < 1, "p = ", p, " is not in [0, 1)");
   if (p == 0) return x;
   const Index n = x.shape().numel();
-  Tensor y = Tensor::empty(x.shape(), DType::f32, x.device());
-  launch(x.device(), Dropout{.y = {y.data()}, .x = x.value().data(), .n = n, .p = p, .key = key});
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  launch(x.device(), Dropout{.y = {y.values()}, .x = x.value().values(), .n = n, .p = p, .key = key});
   return record("dropout", y, {&x}, [dx = x.gradient(), n, p, key](const Tensor& dy) {
-    launch(dy.device(), Dropout{.y = dx.out(), .x = dy.data(), .n = n, .p = p, .key = key});
+    launch(dy.device(), Dropout{.y = dx.out(), .x = dy.values(), .n = n, .p = p, .key = key});
   });
 }
 

@@ -17,13 +17,15 @@ Var embedding(const Var& table, const Tensor& given, std::int32_t padding) {
   }
   Shape shape = ids.shape();
   shape.append(C);
-  Tensor y = Tensor::empty(shape, DType::f32, table.device());
+  const DType dtype = table.dtype() == DType::bf16 ? DType::bf16 : activation_dtype(table.device());
+  Tensor y = Tensor::empty(shape, dtype, table.device());
   launch(table.device(),
-         EmbeddingFwd{.y = y.data(), .table = table.value().data(), .ids = ids.ints(), .R = R, .C = C, .V = V});
+         EmbeddingFwd{.y = y.values(), .table = table.value().values(), .ids = ids.ints(), .R = R, .C = C, .V = V});
   return record("embedding", y, {&table}, [dtable = table.gradient(), ids, R, C, V, padding](const Tensor& dy) {
-    launch(dy.device(),
-           EmbeddingBwd{
-               .dtable = dtable.out(), .dy = dy.data(), .ids = ids.ints(), .R = R, .C = C, .V = V, .padding = padding});
+    launch(
+        dy.device(),
+        EmbeddingBwd{
+            .dtable = dtable.out(), .dy = dy.values(), .ids = ids.ints(), .R = R, .C = C, .V = V, .padding = padding});
   });
 }
 
@@ -69,7 +71,7 @@ Var cross_entropy(const Var& logits, const Tensor& given, const CrossEntropyOpti
   Tensor rows = Tensor::empty({R}, DType::f32, logits.device()), lse = Tensor::empty({R}, DType::f32, logits.device());
   launch(logits.device(), CrossEntropyFwd{.loss = rows.data(),
                                           .lse = lse.data(),
-                                          .logits = logits.value().data(),
+                                          .logits = logits.value().values(),
                                           .targets = targets.ints(),
                                           .R = R,
                                           .V = V,
@@ -80,10 +82,10 @@ Var cross_entropy(const Var& logits, const Tensor& given, const CrossEntropyOpti
                   Tensor drows = Tensor::empty({R}, DType::f32, dy.device());
                   launch(
                       dy.device(),
-                      SumBwd{.dx = {drows.data()}, .dy = dy.data(), .outer = 1, .n = R, .inner = 1, .scale = weight});
+                      SumBwd{.dx = {drows.data()}, .dy = dy.values(), .outer = 1, .n = R, .inner = 1, .scale = weight});
                   launch(dy.device(), CrossEntropyBwd{.dlogits = logits.gradient().out(),
                                                       .dloss = drows.data(),
-                                                      .logits = logits.value().data(),
+                                                      .logits = logits.value().values(),
                                                       .lse = lse.data(),
                                                       .targets = targets.ints(),
                                                       .R = R,
@@ -100,11 +102,11 @@ struct Kept {
   Gradient to;
   Tensor grad;  // undefined where nobody wants it
   Kept(const Var& x, bool recording) : to(x.gradient()) {
-    if (recording && x.requires_grad()) grad = Tensor::empty(x.shape(), DType::f32, x.device());
+    if (recording && x.requires_grad()) grad = Tensor::empty(x.shape(), x.dtype(), x.device());
   }
   // Where the part of rows from `row` on goes; `add`: what is there is kept.
   GradOut at(Index row, bool add) {
-    return grad.defined() ? GradOut{grad.data() + row * grad.shape().last(), add} : GradOut{};
+    return grad.defined() ? GradOut{grad.values().from(row * grad.shape().last()), add} : GradOut{};
   }
   void release(const Tensor& dy) const {
     if (grad.defined()) pass_scaled(to, grad, dy, 1);
@@ -129,16 +131,16 @@ Var linear_cross_entropy(const Var& x, const Var& W, const Var& b, const Tensor&
   const Device device = x.device();
   Kept dx(x, recording), dW(W, recording), db(b, recording);
   Tensor losses = Tensor::empty({R}, DType::f32, device), lse = Tensor::empty({rows}, DType::f32, device);
-  Tensor logits = Tensor::empty({rows, V}, DType::f32, device);
+  Tensor logits = Tensor::empty({rows, V}, x.dtype(), device);
   const Tensor row_gradients = Tensor::full({rows}, weight, device);
   for (Index r = 0; r == 0 || r < R; r += rows) {  // once without rows: gradients of W are then 0
     const Index n = std::min(rows, R - r);
-    Gemm g = product({logits.data()}, x.value().data() + r * I, false, W.value().data(), true, n, V, I);
+    Gemm g = product({logits.values()}, x.value().values().from(r * I), false, W.value().values(), true, n, V, I);
     g.bias = data_or_null(b);
     launch(device, g);
     launch(device, CrossEntropyFwd{.loss = losses.data() + r,
                                    .lse = lse.data(),
-                                   .logits = logits.data(),
+                                   .logits = logits.values(),
                                    .targets = targets.ints() + r,
                                    .R = n,
                                    .V = V,
@@ -146,18 +148,18 @@ Var linear_cross_entropy(const Var& x, const Var& W, const Var& b, const Tensor&
                                    .smoothing = options.label_smoothing});
     const GradOut to_x = dx.at(r, false), to_W = dW.at(0, r > 0), to_b = db.at(0, r > 0);
     if (!to_x && !to_W && !to_b) continue;
-    launch(device, CrossEntropyBwd{.dlogits = {logits.data()},
+    launch(device, CrossEntropyBwd{.dlogits = {logits.values()},
                                    .dloss = row_gradients.data(),
-                                   .logits = logits.data(),
+                                   .logits = logits.values(),
                                    .lse = lse.data(),
                                    .targets = targets.ints() + r,
                                    .R = n,
                                    .V = V,
                                    .ignore = options.ignore_index,
                                    .smoothing = options.label_smoothing});
-    if (to_x) launch(device, product(to_x, logits.data(), false, W.value().data(), false, n, I, V));
-    if (to_W) launch(device, product(to_W, logits.data(), true, x.value().data() + r * I, false, V, I, n));
-    if (to_b) launch(device, SumFwd{.y = to_b, .x = logits.data(), .outer = 1, .n = n, .inner = V, .scale = 1});
+    if (to_x) launch(device, product(to_x, logits.values(), false, W.value().values(), false, n, I, V));
+    if (to_W) launch(device, product(to_W, logits.values(), true, x.value().values().from(r * I), false, V, I, n));
+    if (to_b) launch(device, SumFwd{.y = to_b, .x = logits.values(), .outer = 1, .n = n, .inner = V, .scale = 1});
   }
   return record("linear_cross_entropy", weighted_sum(losses, weight), {&x, &W, &b}, [dx, dW, db](const Tensor& dy) {
     for (const Kept* kept : {&dx, &dW, &db}) kept->release(dy);

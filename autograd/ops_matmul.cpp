@@ -31,8 +31,7 @@ Operand swapped(Operand x) {
   return x;
 }
 
-void multiply(Device device, GradOut c, const Operand& to, const float* a, const Operand& x, const float* b,
-              const Operand& y) {
+void multiply(Device device, GradOut c, const Operand& to, ValuesIn a, const Operand& x, ValuesIn b, const Operand& y) {
   Gemm g{.c = c,
          .a = a,
          .b = b,
@@ -45,7 +44,7 @@ void multiply(Device device, GradOut c, const Operand& to, const float* a, const
          .b_row = y.row,
          .b_col = y.col,
          .c_row = to.row,
-         .bf16 = product_precision() == Precision::bf16};
+         .bf16 = precision() == Precision::bf16};
   for (int i = 0; i < 2; ++i) {
     g.batch[i] = to.batches[i];
     g.a_batch[i] = x.batches[i] == 1 ? 0 : x.batch[i];
@@ -57,8 +56,8 @@ void multiply(Device device, GradOut c, const Operand& to, const float* a, const
 
 // dx for an operand x that is stored as `stored`: the product left * right over all batches of `full`, summed over the
 // batches along which x was broadcast.
-void gradient_of(Device device, GradOut dx, const Operand& stored, const Operand& full, const float* left,
-                 const Operand& l, const float* right, const Operand& r) {
+void gradient_of(Device device, GradOut dx, const Operand& stored, const Operand& full, ValuesIn left, const Operand& l,
+                 ValuesIn right, const Operand& r) {
   if (!dx) return;
   Operand to = stored;
   to.row = stored.cols;  // dx has the layout of x: `stored` is x as it lies in memory
@@ -70,11 +69,11 @@ void gradient_of(Device device, GradOut dx, const Operand& stored, const Operand
   to.batch[1] = matrix;
   to.batch[0] = matrix * to.batches[1];
   Tensor each = Tensor::empty({to.batches[0], to.batches[1], matrix}, DType::f32, device);
-  multiply(device, {each.data(), false}, to, left, l, right, r);
+  multiply(device, {each.values(), false}, to, left, l, right, r);
   const bool sum0 = stored.batches[0] != full.batches[0], sum1 = stored.batches[1] != full.batches[1];
   if (sum1 && (sum0 || full.batches[0] == 1)) {  // one sum over both
     launch(device, SumFwd{.y = dx,
-                          .x = each.data(),
+                          .x = each.values(),
                           .outer = 1,
                           .n = full.batches[0] * full.batches[1],
                           .inner = matrix,
@@ -82,10 +81,11 @@ void gradient_of(Device device, GradOut dx, const Operand& stored, const Operand
   } else if (sum1) {
     launch(
         device,
-        SumFwd{.y = dx, .x = each.data(), .outer = full.batches[0], .n = full.batches[1], .inner = matrix, .scale = 1});
+        SumFwd{
+            .y = dx, .x = each.values(), .outer = full.batches[0], .n = full.batches[1], .inner = matrix, .scale = 1});
   } else {
     launch(device, SumFwd{.y = dx,
-                          .x = each.data(),
+                          .x = each.values(),
                           .outer = 1,
                           .n = full.batches[0],
                           .inner = full.batches[1] * matrix,
@@ -113,25 +113,24 @@ Var matmul(const Var& a, const Var& b, bool transpose_a, bool transpose_b) {
   full.batch[1] = full.rows * full.cols;
   full.batch[0] = full.batch[1] * full.batches[1];
 
-  Tensor c = Tensor::empty(shape, DType::f32, a.device());
-  multiply(a.device(), {c.data(), false}, full, a.value().data(), x, b.value().data(), y);
+  Tensor c = Tensor::empty(shape, common_dtype(a, b), a.device());
+  multiply(a.device(), {c.values(), false}, full, a.value().values(), x, b.value().values(), y);
   return record("matmul", c, {&a, &b}, [a, b, x, y, full, transpose_a, transpose_b](const Tensor& dc) {
     // The gradient lies in memory as its operand does, so a transposed operand gets the transposed product.
     const Device device = a.device();
-    const float *pa = a.value().data(), *pb = b.value().data();
+    const ValuesIn pa = a.value().values(), pb = b.value().values();
     if (transpose_a)
-      gradient_of(device, a.gradient().out(), swapped(x), full, pb, y, dc.data(), swapped(full));
+      gradient_of(device, a.gradient().out(), swapped(x), full, pb, y, dc.values(), swapped(full));
     else
-      gradient_of(device, a.gradient().out(), x, full, dc.data(), full, pb, swapped(y));
+      gradient_of(device, a.gradient().out(), x, full, dc.values(), full, pb, swapped(y));
     if (transpose_b)
-      gradient_of(device, b.gradient().out(), swapped(y), full, dc.data(), swapped(full), pa, x);
+      gradient_of(device, b.gradient().out(), swapped(y), full, dc.values(), swapped(full), pa, x);
     else
-      gradient_of(device, b.gradient().out(), y, full, pa, swapped(x), dc.data(), full);
+      gradient_of(device, b.gradient().out(), y, full, pa, swapped(x), dc.values(), full);
   });
 }
 
-Gemm product(GradOut c, const float* a, bool a_transposed, const float* b, bool b_transposed, Index M, Index N,
-             Index K) {
+Gemm product(GradOut c, ValuesIn a, bool a_transposed, ValuesIn b, bool b_transposed, Index M, Index N, Index K) {
   return {.c = c,
           .a = a,
           .b = b,
@@ -144,7 +143,7 @@ Gemm product(GradOut c, const float* a, bool a_transposed, const float* b, bool 
           .b_row = b_transposed ? 1 : N,
           .b_col = b_transposed ? K : 1,
           .c_row = N,
-          .bf16 = product_precision() == Precision::bf16};
+          .bf16 = precision() == Precision::bf16};
 }
 
 LinearSizes linear_sizes(CheckedOp op, const Var& x, const Var& W, const Var& b) {
@@ -166,16 +165,15 @@ void check_residual(CheckedOp op, const Var& residual, const Shape& shape) {
         residual.defined() ? text(residual.shape()) : "", ", the result ", shape);
 }
 
-void sum_rows(Device device, GradOut db, const float* dy, Index R, Index O) {
+void sum_rows(Device device, GradOut db, ValuesIn dy, Index R, Index O) {
   if (db) launch(device, SumFwd{.y = db, .x = dy, .outer = 1, .n = R, .inner = O, .scale = 1});
 }
 
 // Gradients of y = x W^T + b for x [R,I], W [O,I].
-void linear_bwd(const float* dy, const float* x, const Var& W, GradOut dx, GradOut dW, GradOut db, Index R, Index O,
-                Index I) {
+void linear_bwd(ValuesIn dy, ValuesIn x, const Var& W, GradOut dx, GradOut dW, GradOut db, Index R, Index O, Index I) {
   const Device device = W.device();
-  if (dx) launch(device, product(dx, dy, false, W.value().data(), false, R, I, O));  // dx = dy W
-  if (dW) launch(device, product(dW, dy, true, x, false, O, I, R));                  // dW = dy^T x
+  if (dx) launch(device, product(dx, dy, false, W.value().values(), false, R, I, O));  // dx = dy W
+  if (dW) launch(device, product(dW, dy, true, x, false, O, I, R));                    // dW = dy^T x
   sum_rows(device, db, dy, R, O);
 }
 
@@ -183,50 +181,50 @@ void linear_bwd(const float* dy, const float* x, const Var& W, GradOut dx, GradO
 
 Var linear(const Var& x, const Var& W, const Var& b, const Var& residual) {
   const auto [R, O, I] = linear_sizes("linear", x, W, b);
-  Tensor y = Tensor::empty(x.shape().with(-1, O), DType::f32, x.device());
+  Tensor y = Tensor::empty(x.shape().with(-1, O), x.dtype(), x.device());
   check_residual("linear", residual, y.shape());
-  Gemm g = product({y.data()}, x.value().data(), false, W.value().data(), true, R, O, I);
+  Gemm g = product({y.values()}, x.value().values(), false, W.value().values(), true, R, O, I);
   g.bias = data_or_null(b);
-  g.residual = data_or_null(residual);
+  g.residual = values_or_null(residual);
   launch(x.device(), g);
   return record("linear", y, {&x, &W, &b, &residual},
                 [x, W, db = b.gradient(), dr = residual.gradient(), R = R, O = O, I = I](const Tensor& dy) {
-                  if (const GradOut out = dr.out()) pass_gradient(dy.device(), out, dy.data(), R * O);
+                  if (const GradOut out = dr.out()) pass_gradient(dy.device(), out, dy.values(), R * O);
                   const GradOut dx = x.gradient().out(), dW = W.gradient().out();
-                  linear_bwd(dy.data(), x.value().data(), W, dx, dW, db.out(), R, O, I);
+                  linear_bwd(dy.values(), x.value().values(), W, dx, dW, db.out(), R, O, I);
                 });
 }
 
 Var mlp(const Var& x, const Var& W1, const Var& b1, const Var& W2, const Var& b2, const Var& residual) {
   const auto [R, F, I] = linear_sizes("mlp", x, W1, b1);
-  Tensor saved = Tensor::empty({R, F}, DType::f32, x.device()), a = Tensor::empty({R, F}, DType::f32, x.device());
+  Tensor saved = Tensor::empty({R, F}, x.dtype(), x.device()), a = Tensor::empty({R, F}, x.dtype(), x.device());
   const Index O = linear_sizes("mlp", Var(a), W2, b2).O;
-  Tensor y = Tensor::empty(x.shape().with(-1, O), DType::f32, x.device());
+  Tensor y = Tensor::empty(x.shape().with(-1, O), x.dtype(), x.device());
   check_residual("mlp", residual, y.shape());
-  Gemm up = product({a.data()}, x.value().data(), false, W1.value().data(), true, R, F, I);
+  Gemm up = product({a.values()}, x.value().values(), false, W1.value().values(), true, R, F, I);
   up.bias = data_or_null(b1);
   up.epilogue = Epilogue::gelu;
-  up.saved = saved.data();
+  up.saved = saved.values();
   launch(x.device(), up);
-  Gemm down = product({y.data()}, a.data(), false, W2.value().data(), true, R, O, F);
+  Gemm down = product({y.values()}, a.values(), false, W2.value().values(), true, R, O, F);
   down.bias = data_or_null(b2);
-  down.residual = data_or_null(residual);
+  down.residual = values_or_null(residual);
   launch(x.device(), down);
   return record("mlp", y, {&x, &W1, &b1, &W2, &b2, &residual},
                 [x, W1, db1 = b1.gradient(), W2, db2 = b2.gradient(), dr = residual.gradient(), saved, R = R, F = F,
                  I = I, O](const Tensor& dy) {
                   const Device device = dy.device();
-                  if (const GradOut out = dr.out()) pass_gradient(device, out, dy.data(), R * O);
-                  Tensor du = Tensor::empty({R, F}, DType::f32, device), hidden = saved;
-                  Gemm down = product({du.data()}, dy.data(), false, W2.value().data(), false, R, F, O);
+                  if (const GradOut out = dr.out()) pass_gradient(device, out, dy.values(), R * O);
+                  Tensor du = Tensor::empty({R, F}, x.dtype(), device), hidden = saved;
+                  Gemm down = product({du.values()}, dy.values(), false, W2.value().values(), false, R, F, O);
                   down.epilogue = Epilogue::gelu_bwd;
-                  down.saved = hidden.data();  // from here on it holds gelu's values
+                  down.saved = hidden.values();  // from here on it holds gelu's values
                   launch(device, down);
                   if (const GradOut dW2 = W2.gradient().out())
-                    launch(device, product(dW2, dy.data(), true, hidden.data(), false, O, F, R));
-                  sum_rows(device, db2.out(), dy.data(), R, O);
+                    launch(device, product(dW2, dy.values(), true, hidden.values(), false, O, F, R));
+                  sum_rows(device, db2.out(), dy.values(), R, O);
                   const GradOut dx = x.gradient().out(), dW1 = W1.gradient().out();
-                  linear_bwd(du.data(), x.value().data(), W1, dx, dW1, db1.out(), R, F, I);
+                  linear_bwd(du.values(), x.value().values(), W1, dx, dW1, db1.out(), R, F, I);
                 });
 }
 

@@ -29,12 +29,12 @@ Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float eps) {
   check_channels("layer_norm", "gamma", gamma, x);
   check_channels("layer_norm", "beta", beta, x);
   check("layer_norm", eps > 0, "eps = ", eps, " is not positive");
-  Tensor y = Tensor::empty(x.shape(), DType::f32, x.device());
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   Tensor mean = Tensor::empty({R}, DType::f32, x.device()), rstd = Tensor::empty({R}, DType::f32, x.device());
-  launch(x.device(), LayerNormFwd{.y = y.data(),
+  launch(x.device(), LayerNormFwd{.y = y.values(),
                                   .mean = mean.data(),
                                   .rstd = rstd.data(),
-                                  .x = x.value().data(),
+                                  .x = x.value().values(),
                                   .gamma = gamma.value().data(),
                                   .beta = beta.value().data(),
                                   .R = R,
@@ -45,8 +45,8 @@ Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float eps) {
                   launch(x.device(), LayerNormBwd{.dx = x.gradient().out(),
                                                   .dgamma = gamma.gradient().out(),
                                                   .dbeta = dbeta.out(),
-                                                  .dy = dy.data(),
-                                                  .x = x.value().data(),
+                                                  .dy = dy.values(),
+                                                  .x = x.value().values(),
                                                   .gamma = gamma.value().data(),
                                                   .mean = mean.data(),
                                                   .rstd = rstd.data(),
@@ -59,10 +59,10 @@ Var rms_norm(const Var& x, const Var& gamma, float eps) {
   const auto [R, C] = rows_of("rms_norm", x);
   if (gamma.defined()) check_channels("rms_norm", "gamma", gamma, x);
   check("rms_norm", eps >= 0, "eps = ", eps, " is negative");
-  Tensor y = Tensor::empty(x.shape(), DType::f32, x.device()), rstd = Tensor::empty({R}, DType::f32, x.device());
-  launch(x.device(), RmsNormFwd{.y = y.data(),
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device()), rstd = Tensor::empty({R}, DType::f32, x.device());
+  launch(x.device(), RmsNormFwd{.y = y.values(),
                                 .rstd = rstd.data(),
-                                .x = x.value().data(),
+                                .x = x.value().values(),
                                 .gamma = data_or_null(gamma),
                                 .R = R,
                                 .C = C,
@@ -70,8 +70,8 @@ Var rms_norm(const Var& x, const Var& gamma, float eps) {
   return record("rms_norm", y, {&x, &gamma}, [x, gamma, rstd, R = R, C = C](const Tensor& dy) {
     launch(x.device(), RmsNormBwd{.dx = x.gradient().out(),
                                   .dgamma = gamma.gradient().out(),
-                                  .dy = dy.data(),
-                                  .x = x.value().data(),
+                                  .dy = dy.values(),
+                                  .x = x.value().values(),
                                   .gamma = data_or_null(gamma),
                                   .rstd = rstd.data(),
                                   .R = R,

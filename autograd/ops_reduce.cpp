@@ -24,12 +24,12 @@ Var sum_group(const char* op, const Var& x, int from, int to, float factor) {
   const Index outer = shape.numel(0, from), n = shape.numel(from, to), inner = shape.numel(to, shape.rank());
   Shape out = shape;
   for (int i = from; i < to; ++i) out = out.with(i, 1);
-  Tensor y = Tensor::empty(out, DType::f32, x.device());
+  Tensor y = Tensor::empty(out, x.dtype(), x.device());
   launch(x.device(),
-         SumFwd{.y = {y.data()}, .x = x.value().data(), .outer = outer, .n = n, .inner = inner, .scale = factor});
+         SumFwd{.y = {y.values()}, .x = x.value().values(), .outer = outer, .n = n, .inner = inner, .scale = factor});
   return record(op, y, {&x}, [dx = x.gradient(), outer, n, inner, factor](const Tensor& dy) {
     launch(dy.device(),
-           SumBwd{.dx = dx.out(), .dy = dy.data(), .outer = outer, .n = n, .inner = inner, .scale = factor});
+           SumBwd{.dx = dx.out(), .dy = dy.values(), .outer = outer, .n = n, .inner = inner, .scale = factor});
   });
 }
 
@@ -65,28 +65,32 @@ Var max(const Var& x, int axis, bool keep) {
   const Split s = split("max", x.shape(), axis);
   check("max", s.n > 0, "the maximum of nothing is undefined: axis ", axis, " of shape ", x.shape());
   const Shape out = reduced(x.shape(), s.axis, keep);
-  Tensor y = Tensor::empty(out, DType::f32, x.device()), argmax = Tensor::empty(out, DType::i32, x.device());
-  launch(
-      x.device(),
-      MaxFwd{
-          .y = y.data(), .argmax = argmax.ints(), .x = x.value().data(), .outer = s.outer, .n = s.n, .inner = s.inner});
+  Tensor y = Tensor::empty(out, x.dtype(), x.device()), argmax = Tensor::empty(out, DType::i32, x.device());
+  launch(x.device(), MaxFwd{.y = y.values(),
+                            .argmax = argmax.ints(),
+                            .x = x.value().values(),
+                            .outer = s.outer,
+                            .n = s.n,
+                            .inner = s.inner});
   return record("max", y, {&x}, [dx = x.gradient(), argmax, s](const Tensor& dy) {
     launch(
         dy.device(),
-        MaxBwd{.dx = dx.out(), .dy = dy.data(), .argmax = argmax.ints(), .outer = s.outer, .n = s.n, .inner = s.inner});
+        MaxBwd{
+            .dx = dx.out(), .dy = dy.values(), .argmax = argmax.ints(), .outer = s.outer, .n = s.n, .inner = s.inner});
   });
 }
 
 Var cumsum(const Var& x, int axis) {
   check_input("cumsum", "x", x);
   const Split s = split("cumsum", x.shape(), axis);
-  Tensor y = Tensor::empty(x.shape(), DType::f32, x.device());
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   launch(
       x.device(),
-      Cumsum{.y = {y.data()}, .x = x.value().data(), .outer = s.outer, .n = s.n, .inner = s.inner, .reverse = false});
+      Cumsum{
+          .y = {y.values()}, .x = x.value().values(), .outer = s.outer, .n = s.n, .inner = s.inner, .reverse = false});
   return record("cumsum", y, {&x}, [dx = x.gradient(), s](const Tensor& dy) {
     launch(dy.device(),
-           Cumsum{.y = dx.out(), .x = dy.data(), .outer = s.outer, .n = s.n, .inner = s.inner, .reverse = true});
+           Cumsum{.y = dx.out(), .x = dy.values(), .outer = s.outer, .n = s.n, .inner = s.inner, .reverse = true});
   });
 }
 
@@ -97,7 +101,7 @@ Var softmax_like(const char* op, const Var& x, int axis, bool log) {
   const Split s = split(op, x.shape(), axis);
   Tensor y = Tensor::empty(x.shape(), DType::f32, x.device());
   launch(x.device(),
-         SoftmaxFwd{.y = y.data(), .x = x.value().data(), .outer = s.outer, .n = s.n, .inner = s.inner, .log = log});
+         SoftmaxFwd{.y = y.data(), .x = x.value().values(), .outer = s.outer, .n = s.n, .inner = s.inner, .log = log});
   return record(op, y, {&x}, [dx = x.gradient(), y, s, log](const Tensor& dy) {
     launch(
         dy.device(),
@@ -115,12 +119,13 @@ Var logsumexp(const Var& x, int axis, bool keep) {
   check_input("logsumexp", "x", x);
   const Split s = split("logsumexp", x.shape(), axis);
   Tensor y = Tensor::empty(reduced(x.shape(), s.axis, keep), DType::f32, x.device());
-  launch(x.device(), LogSumExpFwd{.y = y.data(), .x = x.value().data(), .outer = s.outer, .n = s.n, .inner = s.inner});
+  launch(x.device(),
+         LogSumExpFwd{.y = y.data(), .x = x.value().values(), .outer = s.outer, .n = s.n, .inner = s.inner});
   return record("logsumexp", y, {&x}, [x, y, s](const Tensor& dy) {
     launch(dy.device(), LogSumExpBwd{.dx = x.gradient().out(),
                                      .dy = dy.data(),
                                      .y = y.data(),
-                                     .x = x.value().data(),
+                                     .x = x.value().values(),
                                      .outer = s.outer,
                                      .n = s.n,
                                      .inner = s.inner});

@@ -20,7 +20,7 @@ struct Layout {
   }
 };
 
-StridedCopy box_copy(GradOut y, const float* x, const Index* size, const Index* y_stride, const Index* x_stride) {
+StridedCopy box_copy(GradOut y, ValuesIn x, const Index* size, const Index* y_stride, const Index* x_stride) {
   StridedCopy copy{.y = y, .x = x, .size = {}, .y_stride = {}, .x_stride = {}};
   std::copy_n(size, 4, copy.size);
   std::copy_n(y_stride, 4, copy.y_stride);
@@ -32,8 +32,9 @@ StridedCopy box_copy(GradOut y, const float* x, const Index* size, const Index* 
 
 Var reshape(const Var& x, const Shape& shape) {
   check_input("reshape", "x", x);
-  return record("reshape", x.value().reshape(shape), {&x},
-                [dx = x.gradient()](const Tensor& dy) { pass_gradient(dy.device(), dx.out(), dy.data(), dy.numel()); });
+  return record("reshape", x.value().reshape(shape), {&x}, [dx = x.gradient()](const Tensor& dy) {
+    pass_gradient(dy.device(), dx.out(), dy.values(), dy.numel());
+  });
 }
 
 Var permute(const Var& x, const Axes& order) {
@@ -52,10 +53,10 @@ Var permute(const Var& x, const Axes& order) {
     stride[4 - rank + i] = source.stride[4 - rank + axis];
   }
   const Layout target(shape);
-  Tensor y = Tensor::empty(shape, DType::f32, x.device());
-  launch(x.device(), box_copy({y.data()}, x.value().data(), target.size, target.stride, stride));
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  launch(x.device(), box_copy({y.values()}, x.value().values(), target.size, target.stride, stride));
   return record("permute", y, {&x}, [dx = x.gradient(), target, stride = std::to_array(stride)](const Tensor& dy) {
-    launch(dy.device(), box_copy(dx.out(), dy.data(), target.size, stride.data(), target.stride));
+    launch(dy.device(), box_copy(dx.out(), dy.values(), target.size, stride.data(), target.stride));
   });
 }
 
@@ -84,15 +85,15 @@ Var slice(const Var& x, int axis, Index start, Index stop, Index step) {
   std::copy_n(source.stride, 4, stride);
   stride[at] *= step;
   const Layout target(x.shape().with(axis, count));
-  Tensor y = Tensor::empty(x.shape().with(axis, count), DType::f32, x.device());
-  launch(x.device(), box_copy({y.data()}, x.value().data() + offset, target.size, target.stride, stride));
+  Tensor y = Tensor::empty(x.shape().with(axis, count), x.dtype(), x.device());
+  launch(x.device(), box_copy({y.values()}, x.value().values().from(offset), target.size, target.stride, stride));
   return record(
       "slice", y, {&x},
       [dx = x.gradient(), n = x.shape().numel(), target, stride = std::to_array(stride), offset](const Tensor& dy) {
         GradOut g = dx.out();
         if (g && !g.add) clear_gradient(dy.device(), g, n);  // elements that were not taken
-        const GradOut taken{g ? g.p + offset : nullptr, true};
-        launch(dy.device(), box_copy(taken, dy.data(), target.size, stride.data(), target.stride));
+        const GradOut taken{g.p.from(offset), true};
+        launch(dy.device(), box_copy(taken, dy.values(), target.size, stride.data(), target.stride));
       });
 }
 
@@ -106,6 +107,8 @@ Var concat(const std::vector<Var>& parts, int axis) {
     const std::string name = text("part ", i);
     check_input("concat", name.c_str(), parts[i]);
     check_same_device("concat", parts[0].device(), parts[i].device());
+    check("concat", parts[i].dtype() == parts[0].dtype(), name, " is ", name_of(parts[i].dtype()), ", part 0 is ",
+          name_of(parts[0].dtype()), "; cast one");
     const Shape& shape = parts[i].shape();
     check("concat", shape.rank() == first.rank() && shape.with(axis, first[axis]) == first, name, " is ", shape,
           ", which does not fit to part 0, ", first, ", along axis ", axis);
@@ -113,9 +116,9 @@ Var concat(const std::vector<Var>& parts, int axis) {
   }
   const Shape shape = first.with(axis, total);
   const Index outer = shape.numel(0, axis), row = total * shape.numel(axis + 1, shape.rank());
-  Tensor y = Tensor::empty(shape, DType::f32, parts[0].device());
+  Tensor y = Tensor::empty(shape, parts[0].dtype(), parts[0].device());
   // Each part is rows of `width` elements, set next to each other in the rows of the result.
-  const auto copy = [outer](GradOut to, Index to_row, const float* from, Index from_row, Index width) {
+  const auto copy = [outer](GradOut to, Index to_row, ValuesIn from, Index from_row, Index width) {
     return StridedCopy{.y = to,
                        .x = from,
                        .size = {1, 1, outer, width},
@@ -128,7 +131,7 @@ Var concat(const std::vector<Var>& parts, int axis) {
   Var wanting = parts[0];  // a part that wants a gradient, if there is one, speaks for all
   for (const Var& part : parts) {
     const Index width = part.shape().numel(axis, shape.rank());
-    launch(y.device(), copy({y.data() + offset}, row, part.value().data(), width, width));
+    launch(y.device(), copy({y.values().from(offset)}, row, part.value().values(), width, width));
     offset += width;
     gradients.push_back(part.gradient());
     widths.push_back(width);
@@ -137,7 +140,7 @@ Var concat(const std::vector<Var>& parts, int axis) {
   return record("concat", y, {&wanting}, [gradients, widths, row, copy](const Tensor& dy) {
     Index offset = 0;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      launch(dy.device(), copy(gradients[i].out(), widths[i], dy.data() + offset, row, widths[i]));
+      launch(dy.device(), copy(gradients[i].out(), widths[i], dy.values().from(offset), row, widths[i]));
       offset += widths[i];
     }
   });
@@ -150,13 +153,14 @@ Var expand(const Var& x, const Shape& shape) {
         shape);
   const Broadcast box = broadcast_box(shape, x.shape(), Shape{});
   const Tensor zero = Tensor::zeros({}, DType::f32, x.device());
-  Tensor y = Tensor::empty(shape, DType::f32, x.device());
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   launch(x.device(),
-         BinaryFwd{.y = y.data(), .a = x.value().data(), .b = zero.data(), .shape = box, .op = Binary::add});
+         BinaryFwd{.y = y.values(), .a = x.value().values(), .b = zero.values(), .shape = box, .op = Binary::add});
   return record("expand", y, {&x}, [dx = x.gradient(), box](const Tensor& dy) {
-    launch(dy.device(),
-           BinaryBwd{
-               .da = dx.out(), .db = {}, .dy = dy.data(), .a = nullptr, .b = nullptr, .shape = box, .op = Binary::add});
+    launch(
+        dy.device(),
+        BinaryBwd{
+            .da = dx.out(), .db = {}, .dy = dy.values(), .a = nullptr, .b = nullptr, .shape = box, .op = Binary::add});
   });
 }
 

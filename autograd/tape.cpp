@@ -15,8 +15,8 @@ Tensor& Gradient::tensor() const {
 
 GradOut Gradient::out() const {
   if (!wanted()) return {};
-  if (!slot_->tensor.defined()) slot_->tensor = Tensor::empty(slot_->shape, DType::f32, slot_->device);
-  return {slot_->tensor.data(), std::exchange(slot_->present, true)};
+  if (!slot_->tensor.defined()) slot_->tensor = Tensor::empty(slot_->shape, slot_->dtype, slot_->device);
+  return {slot_->tensor.values(), std::exchange(slot_->present, true)};
 }
 
 void Gradient::clear(bool release) const {
@@ -40,7 +40,7 @@ Var Tape::result(const char* op, Tensor y, std::initializer_list<const Var*> inp
   for (const Var* input : inputs) wanted = wanted || input->requires_grad();
   if (!wanted || !current_tape) return Var(std::move(y));
   check(op, !current_tape->spent_, spent_message);
-  Gradient gradient(y.shape(), y.device(), true, true);
+  Gradient gradient(y, true, true);
   current_tape->entries_.push_back({op, gradient, std::move(backward)});
   return Var(std::move(y), std::move(gradient));
 }
@@ -60,7 +60,7 @@ void Tape::backward(const Var& y, const Tensor& dy) {
   check("backward", here, "the result was not computed on this tape");
   spent_ = true;
   launch(y.device(),
-         SumFwd{.y = y.gradient_.out(), .x = dy.data(), .outer = dy.numel(), .n = 1, .inner = 1, .scale = 1});
+         SumFwd{.y = y.gradient_.out(), .x = dy.values(), .outer = dy.numel(), .n = 1, .inner = 1, .scale = 1});
   while (!entries_.empty()) {
     const Entry& entry = entries_.back();
     if (entry.output.present()) entry.backward(entry.output.tensor());

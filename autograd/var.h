@@ -11,8 +11,8 @@ namespace flexformer {
 class Gradient {
  public:
   Gradient() = default;
-  Gradient(const Shape& shape, Device device, bool wanted, bool from_op)
-      : slot_(std::make_shared<Slot>(Slot{shape, device, {}, wanted, false, from_op})) {}
+  Gradient(const Tensor& value, bool wanted, bool from_op)
+      : slot_(std::make_shared<Slot>(Slot{value.shape(), value.dtype(), value.device(), {}, wanted, false, from_op})) {}
 
   bool wanted() const { return slot_ && slot_->wanted; }
   bool present() const { return slot_ && slot_->present; }
@@ -31,6 +31,7 @@ class Gradient {
   friend class Tape;
   struct Slot {
     Shape shape;
+    DType dtype;
     Device device;
     Tensor tensor;
     bool wanted, present, from_op;
@@ -42,13 +43,14 @@ class Var {
  public:
   Var() = default;  // undefined
   explicit Var(Tensor value, bool requires_grad = false)
-      : value_(std::move(value)), gradient_(value_.shape(), value_.device(), requires_grad, false) {}
+      : value_(std::move(value)), gradient_(value_, requires_grad, false) {}
 
   bool defined() const { return value_.defined(); }
   const Tensor& value() const { return value_; }
   Tensor& value() { return value_; }
   const Shape& shape() const { return value_.shape(); }
   Index size(int axis) const { return shape()[axis]; }
+  DType dtype() const { return value_.dtype(); }
   Device device() const { return value_.device(); }
 
   const Gradient& gradient() const { return gradient_; }
@@ -70,7 +72,9 @@ class Var {
   Gradient gradient_;
 };
 
-// The values of an operand that a kernel can do without; null where x is undefined.
+// The values of an operand that a kernel can do without, parameters or activations; null where x is undefined.
 inline const float* data_or_null(const Var& x) { return x.defined() ? x.value().data() : nullptr; }
+inline ValuesIn values_or_null(const Var& x) { return x.defined() ? x.value().values() : nullptr; }
+inline ValuesIn values_or_null(const Tensor& x) { return x.defined() ? x.values() : nullptr; }
 
 }  // namespace flexformer

@@ -51,7 +51,7 @@ struct OnlineSoftmax {
   }
 };
 
-__global__ void __launch_bounds__(kTileThreads) attention_fwd(SoftmaxAttentionFwd k, Index items) {
+template <class T> __global__ void __launch_bounds__(kTileThreads) attention_fwd(SoftmaxAttentionFwd k, Index items) {
   SHARED(Stages, stages, [1]);
   SHARED(Square, weights, [1]);
   const AttentionSize& n = k.size;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kTileThreads) attention_fwd(SoftmaxAttentionFw
     // Under causality later tiles cost more: they go first.
     const Piece at(items - 1 - item, n.H, n.Nq, n.dv);
     const std::int32_t* mask = k.key_mask ? k.key_mask + at.b * n.Nk : nullptr;
-    const Matrix queries = rows_of(k.q, at.b, at.h, at.first, n.Nq, n.d);
+    const MatrixOf<T> queries = rows_of<T>(k.q, at.b, at.h, at.first, n.Nq, n.d);
     const Index end = k.causal ? smaller(n.Nk, at.first + kTile) : n.Nk;
     Tile<kSquare> out{};
     OnlineSoftmax softmax;
@@ -69,13 +69,13 @@ __global__ void __launch_bounds__(kTileThreads) attention_fwd(SoftmaxAttentionFw
     }
     for (Index key = 0; key < end; key += kTile) {
       Tile<kSquare> scores{};
-      multiply(scores, across(queries), across(rows_of(k.k, at.b, at.h, key, n.Nk, n.d)), n.d, stages[0]);
+      multiply(scores, across(queries), across(rows_of<T>(k.k, at.b, at.h, key, n.Nk, n.d)), n.d, stages[0]);
       for_each(scores, [&](int row, int column, float& s) {
         s = is_visible(mask, k.causal, at.first + row, key + column, n.Nk) ? k.scale * s : -INFINITY;
       });
       softmax.take(scores, out);
       put_square(weights[0], scores);
-      const Matrix values = rows_of(k.v, at.b, at.h, key, n.Nk, n.dv);
+      const MatrixOf<T> values = rows_of<T>(k.v, at.b, at.h, key, n.Nk, n.dv);
       multiply(out, weights[0], down(values.from(0, at.channel)), values.rows, stages[0]);
     }
 #pragma unroll
@@ -90,13 +90,13 @@ __global__ void __launch_bounds__(kTileThreads) attention_fwd(SoftmaxAttentionFw
 }
 
 // delta_i = dout_i . out_i, math.md eq. 1.2.
-__global__ void attention_delta(SoftmaxAttentionBwd k, float* delta) {
+template <class T> __global__ void attention_delta(SoftmaxAttentionBwd k, float* delta) {
   const AttentionSize& n = k.size;
   for (Index r = blockIdx.x; r < n.B * n.H * n.Nq; r += gridDim.x) {
     const Index i = r % n.Nq, h = r / n.Nq % n.H, b = r / n.Nq / n.H;
-    const Matrix dout = rows_of(k.dout, b, h, i, n.Nq, n.dv), out = rows_of(k.out, b, h, i, n.Nq, n.dv);
+    const MatrixOf<T> dout = rows_of<T>(k.dout, b, h, i, n.Nq, n.dv), out = rows_of<T>(k.out, b, h, i, n.Nq, n.dv);
     float sum = 0;
-    for (Index c = threadIdx.x; c < n.dv; c += blockDim.x) sum += dout.p[c] * out.p[c];
+    for (Index c = threadIdx.x; c < n.dv; c += blockDim.x) sum += float(dout.p[c]) * float(out.p[c]);
     sum = block_sum(sum);
     if (threadIdx.x == 0) delta[r] = sum;
   }
@@ -104,14 +104,16 @@ __global__ void attention_delta(SoftmaxAttentionBwd k, float* delta) {
 
 // The weights of a tile of queries and a tile of keys, and the gradients of their scores (eq. 1.2). Rows of the tiles
 // are queries; with kRowsAreKeys they are keys and columns queries.
-template <bool kRowsAreKeys> struct Pairs {
+template <class T, bool kRowsAreKeys> struct Pairs {
   Tile<kSquare> weights{}, dscores{};
 
   __device__ Pairs(const SoftmaxAttentionBwd& k, const float* delta, const Piece& at, Index query, Index key,
                    Stages& stages) {
     const AttentionSize& n = k.size;
-    const Matrix q = rows_of(k.q, at.b, at.h, query, n.Nq, n.d), dout = rows_of(k.dout, at.b, at.h, query, n.Nq, n.dv);
-    const Matrix keys = rows_of(k.k, at.b, at.h, key, n.Nk, n.d), v = rows_of(k.v, at.b, at.h, key, n.Nk, n.dv);
+    const MatrixOf<T> q = rows_of<T>(k.q, at.b, at.h, query, n.Nq, n.d),
+                      dout = rows_of<T>(k.dout, at.b, at.h, query, n.Nq, n.dv);
+    const MatrixOf<T> keys = rows_of<T>(k.k, at.b, at.h, key, n.Nk, n.d),
+                      v = rows_of<T>(k.v, at.b, at.h, key, n.Nk, n.dv);
     multiply(weights, across(kRowsAreKeys ? keys : q), across(kRowsAreKeys ? q : keys), n.d, stages);
     multiply(dscores, across(kRowsAreKeys ? v : dout), across(kRowsAreKeys ? dout : v), n.dv, stages);
     const std::int32_t* mask = k.key_mask ? k.key_mask + at.b * n.Nk : nullptr;
@@ -130,6 +132,7 @@ template <bool kRowsAreKeys> struct Pairs {
   }
 };
 
+template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     attention_query_bwd(SoftmaxAttentionBwd k, const float* delta, Index items) {
   SHARED(Stages, stages, [1]);
@@ -140,9 +143,9 @@ __global__ void __launch_bounds__(kTileThreads)
     const Index end = k.causal ? smaller(n.Nk, at.first + kTile) : n.Nk;
     Tile<kSquare> dq{};
     for (Index key = 0; key < end; key += kTile) {
-      const Pairs<false> pairs(k, delta, at, at.first, key, stages[0]);
+      const Pairs<T, false> pairs(k, delta, at, at.first, key, stages[0]);
       put_square(square[0], pairs.dscores);
-      const Matrix keys = rows_of(k.k, at.b, at.h, key, n.Nk, n.d);
+      const MatrixOf<T> keys = rows_of<T>(k.k, at.b, at.h, key, n.Nk, n.d);
       multiply(dq, square[0], down(keys.from(0, at.channel)), keys.rows, stages[0]);
     }
     for_each(dq, [&](int, int, float& x) { x *= k.scale; });
@@ -150,6 +153,7 @@ __global__ void __launch_bounds__(kTileThreads)
   }
 }
 
+template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     attention_key_bwd(SoftmaxAttentionBwd k, const float* delta, Index items) {
   SHARED(Stages, stages, [1]);
@@ -160,15 +164,15 @@ __global__ void __launch_bounds__(kTileThreads)
     const bool wants_dk = k.dk.grad && at.channel < n.d, wants_dv = k.dv.grad && at.channel < n.dv;
     Tile<kSquare> dk{}, dv{};
     for (Index query = k.causal ? at.first : 0; query < n.Nq; query += kTile) {
-      const Pairs<true> pairs(k, delta, at, query, at.first, stages[0]);
+      const Pairs<T, true> pairs(k, delta, at, query, at.first, stages[0]);
       if (wants_dv) {
         put_square(square[0], pairs.weights);
-        const Matrix dout = rows_of(k.dout, at.b, at.h, query, n.Nq, n.dv);
+        const MatrixOf<T> dout = rows_of<T>(k.dout, at.b, at.h, query, n.Nq, n.dv);
         multiply(dv, square[0], down(dout.from(0, at.channel)), dout.rows, stages[0]);
       }
       if (wants_dk) {
         put_square(square[0], pairs.dscores);
-        const Matrix q = rows_of(k.q, at.b, at.h, query, n.Nq, n.d);
+        const MatrixOf<T> q = rows_of<T>(k.q, at.b, at.h, query, n.Nq, n.d);
         multiply(dk, square[0], down(q.from(0, at.channel)), q.rows, stages[0]);
       }
     }
@@ -188,10 +192,10 @@ __global__ void __launch_bounds__(kPart) step_parts(SoftmaxAttentionStep k, floa
   for (Index item = blockIdx.x; item < k.B * k.H * parts; item += gridDim.x) {
     const Index head = item / parts, first = item % parts * kPart;
     const int rows = int(smaller(kPart, k.length - first)), own = int(threadIdx.x);
-    const float *q = k.q + head * k.d, *keys = k.keys + (head * k.capacity + first) * k.d;
+    const ValuesIn q = k.q.from(head * k.d), keys = k.keys.from((head * k.capacity + first) * k.d);
     for (int j = warp; j < rows; j += kPart / kWarp) {
       float sum = 0;
-      for (Index c = lane; c < k.d; c += kWarp) sum += q[c] * keys[j * k.d + c];
+      for (Index c = lane; c < k.d; c += kWarp) sum += read(q, c) * read(keys, j * k.d + c);
       for (int distance = kWarp / 2; distance > 0; distance /= 2) sum += opposite(sum, distance);
       if (lane == 0) weights[j] = k.scale * sum;
     }
@@ -200,11 +204,11 @@ __global__ void __launch_bounds__(kPart) step_parts(SoftmaxAttentionStep k, floa
     const float weight = std::exp(score - shift_for(top)), sum = block_sum(weight);
     weights[own] = weight;
     __syncthreads();
-    const float* values = k.values + (head * k.capacity + first) * k.dv;
+    const ValuesIn values = k.values.from((head * k.capacity + first) * k.dv);
     float* to = partial + item * (k.dv + 2);
     for (Index c = own; c < k.dv; c += kPart) {
       float total = 0;
-      for (int j = 0; j < rows; ++j) total += weights[j] * values[j * k.dv + c];
+      for (int j = 0; j < rows; ++j) total += weights[j] * read(values, j * k.dv + c);
       to[c] = total;
     }
     if (own == 0) {
@@ -227,7 +231,7 @@ __global__ void step_combine(SoftmaxAttentionStep k, const float* partial, Index
       total += unit * part[p * width + at % k.dv];
       sum += unit * part[p * width + k.dv];
     }
-    k.out[at] = parts ? total / sum : 0.0f;
+    write(k.out, at, parts ? total / sum : 0.0f);
   }
 }
 
@@ -235,22 +239,25 @@ __global__ void step_combine(SoftmaxAttentionStep k, const float* partial, Index
 
 void run(const SoftmaxAttentionFwd& k) {
   const Index items = k.size.B * k.size.H * tiles_of(k.size.Nq) * tiles_of(k.size.dv);
-  launch_kernel(for_tiles(items), attention_fwd, k, items);
+  with_type(k.q.p.dtype, [&](auto t) { launch_kernel(for_tiles(items), attention_fwd<decltype(t)>, k, items); });
 }
 
 void run(const SoftmaxAttentionBwd& k) {
   const auto& n = k.size;
   const Index heads = n.B * n.H;
   Tensor delta = Tensor::empty({heads * n.Nq}, DType::f32, Device::cuda);
-  launch_kernel(for_rows(heads * n.Nq, n.dv), attention_delta, k, delta.data());
-  if (k.dk.grad || k.dv.grad) {
-    const Index items = heads * tiles_of(n.Nk) * tiles_of(std::max(n.d, n.dv));
-    launch_kernel(for_tiles(items), attention_key_bwd, k, delta.data(), items);
-  }
-  if (k.dq.grad) {
-    const Index items = heads * tiles_of(n.Nq) * tiles_of(n.d);
-    launch_kernel(for_tiles(items), attention_query_bwd, k, delta.data(), items);
-  }
+  with_type(k.q.p.dtype, [&](auto t) {
+    using T = decltype(t);
+    launch_kernel(for_rows(heads * n.Nq, n.dv), attention_delta<T>, k, delta.data());
+    if (k.dk.grad || k.dv.grad) {
+      const Index items = heads * tiles_of(n.Nk) * tiles_of(std::max(n.d, n.dv));
+      launch_kernel(for_tiles(items), attention_key_bwd<T>, k, delta.data(), items);
+    }
+    if (k.dq.grad) {
+      const Index items = heads * tiles_of(n.Nq) * tiles_of(n.d);
+      launch_kernel(for_tiles(items), attention_query_bwd<T>, k, delta.data(), items);
+    }
+  });
 }
 
 void run(const SoftmaxAttentionStep& k) {

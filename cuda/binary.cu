@@ -1,5 +1,6 @@
 // Elementwise kernels of two inputs with broadcasting. The box of sizes and strides is first brought to its fewest axes
 // (merge_axes): same shapes become one long row, a bias becomes rows of columns, a scalar one row with stride 0.
+// Operands may have different formats, a parameter and activations.
 #include "cuda/box.h"
 #include "cuda/sums.h"
 
@@ -13,14 +14,14 @@ constexpr bool reads_operands = !std::is_same_v<F, functors::Add> && !std::is_sa
 template <class F, class Int> __global__ void binary_fwd(BinaryFwd k, Index n) {
   for (Index i = thread_number(); i < n; i += thread_count()) {
     const Offsets at = offsets_at(k.shape, Int(i));
-    k.y[i] = F::f(k.a[at.a], k.b[at.b]);
+    write(k.y, i, F::f(read(k.a, at.a), read(k.b, at.b)));
   }
 }
 
 // dy times the derivative to the first (or second) operand.
-template <class F, bool First> __device__ float slope(float dy, const float* a, const float* b) {
+template <class F, bool First> __device__ float slope(float dy, ValuesIn a, Index at_a, ValuesIn b, Index at_b) {
   float x = 0, y = 0;
-  if constexpr (reads_operands<F>) x = *a, y = *b;
+  if constexpr (reads_operands<F>) x = read(a, at_a), y = read(b, at_b);
   return chain(dy, First ? F::da(x, y) : F::db(x, y));
 }
 
@@ -28,14 +29,14 @@ template <class F, bool First> __device__ float slope(float dy, const float* a, 
 template <class F, bool First, class Int> __global__ void whole_gradient(GradOut out, BinaryBwd k, Index n) {
   for (Index i = thread_number(); i < n; i += thread_count()) {
     const Offsets at = offsets_at(k.shape, Int(i));
-    put(out, i, slope<F, First>(k.dy[i], k.a + at.a, k.b + at.b));
+    put(out, i, slope<F, First>(read(k.dy, i), k.a, at.a, k.b, at.b));
   }
 }
 
 // The terms that are summed along one axis of the box. `rest` are the axes that tell the rows of terms apart: its a and
 // b are the operands' strides; those of dy come by themselves.
 template <class F, bool First> struct SlopeTerms {
-  const float *dy, *a, *b;
+  ValuesIn dy, a, b;
   Broadcast rest;
   Index rest_dy[4];                  // strides of dy along the axes of rest
   Index step_dy, step_a, step_b;     // along the summed axis
@@ -51,7 +52,7 @@ template <class F, bool First> struct SlopeTerms {
       at_a += index * rest.a[axis];
       at_b += index * rest.b[axis];
     }
-    return slope<F, First>(dy[at_dy], a + at_a, b + at_b);
+    return slope<F, First>(read(dy, at_dy), a, at_a, b, at_b);
   }
 };
 

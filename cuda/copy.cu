@@ -8,10 +8,10 @@ namespace {
 
 constexpr int kTile = 32, kTileRows = 8;
 
-template <class Int> __global__ void copy_elements(GradOut y, const float* x, Broadcast s, Index n) {
+template <class Int> __global__ void copy_elements(GradOut y, ValuesIn x, Broadcast s, Index n) {
   for (Index i = thread_number(); i < n; i += thread_count()) {
     const Offsets at = offsets_at(s, Int(i));
-    put(y, at.a, x[at.b]);
+    put(y, at.a, read(x, at.b));
   }
 }
 
@@ -24,14 +24,14 @@ struct Transposed {
 };
 
 // A tile's rows are one element longer than they need be, so that a column touches all 32 banks of shared memory.
-__global__ void copy_transposed(GradOut y, const float* x, Transposed t) {
+__global__ void copy_transposed(GradOut y, ValuesIn x, Transposed t) {
   SHARED(float, tile, [kTile][kTile + 1]);
   const int tx = threadIdx.x, ty = threadIdx.y;
   for (Index item = blockIdx.x; item < t.planes * t.row_tiles * t.col_tiles; item += gridDim.x) {
     const Index r = item % t.row_tiles * kTile, c = item / t.row_tiles % t.col_tiles * kTile;
     const Offsets plane = offsets_at(t.rest, std::uint64_t(item / (t.row_tiles * t.col_tiles)));
     for (int i = ty; i < kTile; i += kTileRows)
-      if (r + i < t.rows && c + tx < t.cols) tile[i][tx] = x[plane.b + (r + i) * t.x_row + c + tx];
+      if (r + i < t.rows && c + tx < t.cols) tile[i][tx] = read(x, plane.b + (r + i) * t.x_row + c + tx);
     __syncthreads();
     for (int i = ty; i < kTile; i += kTileRows)
       if (c + i < t.cols && r + tx < t.rows) put(y, plane.a + (c + i) * t.y_col + r + tx, tile[tx][i]);

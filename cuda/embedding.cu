@@ -8,7 +8,7 @@ namespace {
 
 __global__ void embedding_fwd(EmbeddingFwd k) {
   for (Index i = thread_number(); i < k.R * k.C; i += thread_count())
-    k.y[i] = k.table[Index(k.ids[i / k.C]) * k.C + i % k.C];
+    write(k.y, i, read(k.table, Index(k.ids[i / k.C]) * k.C + i % k.C));
 }
 
 // Whether an id equal to ids[r] comes before r; the same answer for all threads.
@@ -25,14 +25,14 @@ __global__ void embedding_bwd(EmbeddingBwd k) {
   for (Index r = blockIdx.x; r < k.R; r += gridDim.x) {
     const std::int32_t id = k.ids[r];
     if (id == k.padding || occurs_before(k.ids, r)) continue;
-    float* row = k.dtable.p + Index(id) * k.C;
+    const GradOut row{k.dtable.p.from(Index(id) * k.C), true};
     for (Index from = r; from < k.R; from += blockDim.x) {
       const Index i = from + threadIdx.x, count = k.R - from < blockDim.x ? k.R - from : blockDim.x;
       if (i < k.R) window[threadIdx.x] = k.ids[i];
       __syncthreads();
       for (Index w = 0; w < count; ++w)
         if (window[w] == id)
-          for (Index c = threadIdx.x; c < k.C; c += blockDim.x) row[c] += k.dy[(from + w) * k.C + c];
+          for (Index c = threadIdx.x; c < k.C; c += blockDim.x) put(row, c, read(k.dy, (from + w) * k.C + c));
       __syncthreads();  // before the next window is read
     }
   }

@@ -14,14 +14,15 @@ namespace flexformer::cuda {
 namespace {
 
 // p = x W^T for all rows and sets; an item is a tile of rows and of one set's n projections.
-__global__ void __launch_bounds__(kTileThreads) project(float* p, FeatureRows in) {
+template <class T> __global__ void __launch_bounds__(kTileThreads) project(float* p, FeatureRows in) {
   SHARED(Stages, stages, [1]);
   const Index n = in.map.n, row_tiles = (in.N + kTile - 1) / kTile, tiles = (n + kTile - 1) / kTile;
   for (Index item = blockIdx.x; item < in.B * in.H * row_tiles * in.sets * tiles; item += gridDim.x) {
     const Index column = item % tiles * kTile, set = item / tiles % in.sets;
     const Index first = item / tiles / in.sets % row_tiles * kTile, head = item / tiles / in.sets / row_tiles;
     const Index h = head % in.H;
-    const Matrix x = rows_of(in.x, head / in.H, h, first, in.N, in.d), w = rows_of(in.w[set], h, column, n, in.d);
+    const MatrixOf<T> x = rows_of<T>(in.x, head / in.H, h, first, in.N, in.d);
+    const Matrix w = rows_of(in.w[set], h, column, n, in.d);
     Tile<kSquare> product{};
     multiply(product, across(x), across(w), in.d, stages[0]);
     store(p + (head * in.N + first) * in.P + set * n + column, in.P, x.rows, w.rows, product);
@@ -31,9 +32,9 @@ __global__ void __launch_bounds__(kTileThreads) project(float* p, FeatureRows in
 // One row of the input.
 struct Row {
   Index b, h, i;
-  const float* x;
+  ValuesIn x;
   __device__ Row(const FeatureRows& in, Index r) : b(r / in.N / in.H), h(r / in.N % in.H), i(r % in.N) {
-    x = in.x.p + b * in.x.batch + i * in.x.row + h * in.x.head;
+    x = in.x.p.from(b * in.x.batch + i * in.x.row + h * in.x.head);
   }
 };
 
@@ -44,14 +45,14 @@ __device__ double norm_factor(const FeatureRows& in, Index h) {
 }
 
 // |x|^2 in double precision, by all threads: it becomes an exponent.
-__device__ double squared_norm(const float* x, Index d) {
+__device__ double squared_norm(ValuesIn x, Index d) {
   double sum = 0;
-  for (Index c = threadIdx.x; c < d; c += blockDim.x) sum += double(x[c]) * double(x[c]);
+  for (Index c = threadIdx.x; c < d; c += blockDim.x) sum += double(read(x, c)) * double(read(x, c));
   return block_sum(sum);
 }
 
 // What projections are multiplied by: performer and rfa project x / d^1/4 and x / |x| (0 for x = 0).
-__device__ float projection_scale(const FeatureRows& in, const float* x) {
+__device__ float projection_scale(const FeatureRows& in, ValuesIn x) {
   if (in.map.kind == FeatureKind::performer) return float(1 / std::sqrt(std::sqrt(double(in.d))));
   if (in.map.kind != FeatureKind::rfa) return 1;
   const double squares = squared_norm(x, in.d);
@@ -116,7 +117,7 @@ __device__ void elementwise_row(float* f, const FeatureRows& in, const Row& row)
   const Index d = in.d;
   const QuarterTurn turn(in, row.i);
   for (Index c = threadIdx.x; c < d; c += blockDim.x) {
-    const float x = row.x[c];
+    const float x = read(row.x, c);
     if (in.map.kind == FeatureKind::identity) f[c] = x;
     if (in.map.kind == FeatureKind::elu1) f[c] = x > 0 ? x + 1 : std::exp(x);
     if (in.map.kind == FeatureKind::cosformer) {
@@ -200,7 +201,7 @@ __device__ void elements_bwd(const FeatureGradients& g, float* dp, const float* 
   const Index d = in.d, at = row.b * g.dx.batch + row.i * g.dx.row + row.h * g.dx.head;
   const QuarterTurn turn(in, row.i);
   for (Index c = threadIdx.x; c < d; c += blockDim.x) {
-    const float x = row.x[c];
+    const float x = read(row.x, c);
     float dx = 0;
     if (in.map.kind == FeatureKind::identity) dx = df[c];
     if (in.map.kind == FeatureKind::elu1) dx = df[c] * (f[c] < 1 ? f[c] : 1.0f);  // the slope is 1 where phi > 1
@@ -241,6 +242,7 @@ __global__ void features_of_rows_bwd(FeatureGradients g, float* coefficients, Fe
 }
 
 // dx = dp W + coefficient x.
+template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     inputs_bwd(HeadsOut dx, const float* dp, const float* coefficients, FeatureRows in) {
   SHARED(Stages, stages, [1]);
@@ -248,7 +250,7 @@ __global__ void __launch_bounds__(kTileThreads)
   for (Index item = blockIdx.x; item < in.B * in.H * row_tiles * tiles; item += gridDim.x) {
     const Index channel = item % tiles * kTile, first = item / tiles % row_tiles * kTile;
     const Index head = item / tiles / row_tiles, b = head / in.H, h = head % in.H;
-    const Matrix x = rows_of(in.x, b, h, first, in.N, in.d);
+    const MatrixOf<T> x = rows_of<T>(in.x, b, h, first, in.N, in.d);
     Tile<kSquare> product{};
     for (Index set = 0; set < in.sets; ++set) {
       const Matrix w{in.w[set] + h * n * in.d, in.d, int(n), int(in.d)};
@@ -265,6 +267,7 @@ __global__ void __launch_bounds__(kTileThreads)
 constexpr Index kSlice = 512;  // rows of one head whose part in dW one block sums
 
 // partial [sets,B*slices,H,n,d] = sum over a slice's rows of dp^T x.
+template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     weights_bwd(float* partial, const float* dp, FeatureRows in, Index slices) {
   SHARED(Stages, stages, [1]);
@@ -276,7 +279,8 @@ __global__ void __launch_bounds__(kTileThreads)
     const int rows = int(smaller(kSlice, in.N - first));
     const float* of_head = dp + ((b * in.H + h) * in.N + first) * in.P + set * n;
     const Matrix dp_of_set{of_head, in.P, rows, int(n)};
-    const Matrix x{in.x.p + b * in.x.batch + h * in.x.head + first * in.x.row, in.x.row, rows, int(d)};
+    const ValuesIn of_slice = in.x.p.from(b * in.x.batch + h * in.x.head + first * in.x.row);
+    const MatrixOf<T> x{of_slice.as<T>(), in.x.row, rows, int(d)};
     Tile<kSquare> sum{};
     multiply(sum, down(dp_of_set.from(0, m)), down(x.from(0, channel)), rows, stages[0]);
     store(partial + (part * n + m) * d + channel, d, n - m, d - channel, sum);
@@ -299,8 +303,10 @@ void weight_gradients(const FeatureGradients& g, const FeatureRows& in) {
   if (in.sets == 0 || !(g.dw1 || g.dw2)) return;
   const Index slices = (in.N + kSlice - 1) / kSlice, parts = in.B * slices;
   Tensor partial = Tensor::empty({in.sets * parts * size}, DType::f32, Device::cuda);
-  launch_kernel(for_tiles(in.sets * parts * in.H * tiles_of(n) * tiles_of(in.d)), weights_bwd, partial.data(), g.p, in,
-                slices);
+  with_type(in.x.p.dtype, [&](auto t) {
+    launch_kernel(for_tiles(in.sets * parts * in.H * tiles_of(n) * tiles_of(in.d)), weights_bwd<decltype(t)>,
+                  partial.data(), g.p, in, slices);
+  });
   // hedgehog's keys have had one set, the second; a matrix that took no part has no terms, and its gradient is 0.
   const int first = in.map.kind == FeatureKind::hedgehog && in.keys ? 1 : 0;
   const GradOut to[] = {g.dw1, g.dw2};
@@ -337,8 +343,9 @@ FeatureRows::FeatureRows(const HeadsIn& x, const FeatureMap& map, Index B, Index
       P(map.kind == FeatureKind::polaformer ? d : sets * map.n) {}
 
 void compute_features(float* f, float* p, const FeatureRows& rows, bool whole, const LogWeights& lw) {
+  const Index tiles = rows.B * rows.H * tiles_of(rows.N) * rows.sets * tiles_of(rows.map.n);
   if (rows.sets > 0)
-    launch_kernel(for_tiles(rows.B * rows.H * tiles_of(rows.N) * rows.sets * tiles_of(rows.map.n)), project, p, rows);
+    with_type(rows.x.p.dtype, [&](auto t) { launch_kernel(for_tiles(tiles), project<decltype(t)>, p, rows); });
   launch_kernel(for_feature_rows(rows), features_of_rows, f, p, rows, whole, lw);
 }
 
@@ -346,8 +353,10 @@ void features_backward(const FeatureGradients& gradients, const FeatureRows& row
   Tensor coefficients = Tensor::empty({rows.count()}, DType::f32, Device::cuda);
   launch_kernel(for_feature_rows(rows), features_of_rows_bwd, gradients, coefficients.data(), rows);
   if (rows.sets > 0 && gradients.dx.grad)
-    launch_kernel(for_tiles(rows.B * rows.H * tiles_of(rows.N) * tiles_of(rows.d)), inputs_bwd, gradients.dx,
-                  gradients.p, coefficients.data(), rows);
+    with_type(rows.x.p.dtype, [&](auto t) {
+      launch_kernel(for_tiles(rows.B * rows.H * tiles_of(rows.N) * tiles_of(rows.d)), inputs_bwd<decltype(t)>,
+                    gradients.dx, gradients.p, coefficients.data(), rows);
+    });
   weight_gradients(gradients, rows);
 }
 

@@ -39,56 +39,44 @@ cublasLtHandle_t handle() {
   return only;
 }
 
+cudaDataType_t library_type(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
 // A matrix [rows, cols] as the library may read it: contiguous along a row, or along a column.
 struct Matrix {
-  const void* p;
-  cudaDataType_t type;
+  ValuesIn p;
   Index rows, cols, row, col;  // sizes and strides
   Index batch;                 // stride between matrices
   bool by_rows() const { return (col == 1 || cols == 1) && (rows == 1 || row >= cols); }
   bool by_cols() const { return (row == 1 || rows == 1) && (cols == 1 || col >= rows); }
 };
 
-template <class T> __device__ void convert(T& to, float from);
-template <> __device__ void convert<float>(float& to, float from) { to = from; }
-template <> __device__ void convert<bf16>(bf16& to, float from) { to = __float2bfloat16(from); }
-
 // Copies `count` matrices densely, along rows or along columns.
-template <class T> __global__ void pack(T* y, const float* x, Matrix m, Index count, bool by_rows) {
+__global__ void pack(ValuesOut y, Matrix m, Index count, bool by_rows) {
   const Index inner = by_rows ? m.cols : m.rows, size = m.rows * m.cols;
   for (Index i = thread_number(); i < count * size; i += thread_count()) {
     const Index major = i % size / inner, minor = i % inner;
     const Index row = by_rows ? major : minor, col = by_rows ? minor : major;
-    convert(y[i], x[i / size * m.batch + row * m.row + col * m.col]);
+    write(y, i, read(m.p, i / size * m.batch + row * m.row + col * m.col));
   }
 }
 
-// The same matrices in a form that the library reads; `memory` keeps what was packed. A batch stride of 0 stays one.
-Matrix readable(const Matrix& m, Index batches, bool as_bf16, Tensor& memory) {
-  if (!as_bf16 && (m.by_rows() || m.by_cols())) return m;
+// The same matrices in a form and a format that the library reads; `memory` keeps what was packed. A batch stride of 0
+// stays one.
+Matrix readable(const Matrix& m, Index batches, DType dtype, Tensor& memory) {
+  if (m.p.dtype == dtype && (m.by_rows() || m.by_cols())) return m;
   const bool by_rows = m.col <= m.row;
-  const Index size = m.rows * m.cols, count = m.batch == 0 ? 1 : batches, n = count * size;
-  memory = Tensor::empty({as_bf16 ? (n + 1) / 2 : n}, DType::f32, Device::cuda);
-  const auto* x = static_cast<const float*>(m.p);
-  if (as_bf16)
-    launch_kernel(for_elements(n), pack<bf16>, reinterpret_cast<bf16*>(memory.data()), x, m, count, by_rows);
-  else
-    launch_kernel(for_elements(n), pack<float>, memory.data(), x, m, count, by_rows);
-  return {memory.data(),
-          as_bf16 ? CUDA_R_16BF : CUDA_R_32F,
-          m.rows,
-          m.cols,
-          by_rows ? m.cols : 1,
-          by_rows ? 1 : m.rows,
-          m.batch == 0 ? 0 : size};
+  const Index size = m.rows * m.cols, count = m.batch == 0 ? 1 : batches;
+  memory = Tensor::empty({count * size}, dtype, Device::cuda);
+  launch_kernel(for_elements(count * size), pack, memory.values(), m, count, by_rows);
+  return {memory.values(), m.rows, m.cols, by_rows ? m.cols : 1, by_rows ? 1 : m.rows, m.batch == 0 ? 0 : size};
 }
 
 // The product of one level of batches: c (+)= a b + bias (+ residual).
 struct Product {
-  Matrix a, b;
-  float* c;
-  const float* added;  // what the product is added to (c itself, a residual), or null
-  const float* bias;
+  Matrix a, b;  // both of one format
+  ValuesOut c;
+  ValuesIn added;    // what the product is added to (c itself, a residual) and in c's format, or null
+  const void* bias;  // in c's format, or null
   Index M, N, K, c_row, c_batch, batches;
 };
 
@@ -102,7 +90,7 @@ void set(cublasStatus_t (*setter)(Object, Attribute, const void*, std::size_t), 
 cublasOperation_t describe(Layout& layout, const Matrix& m, Index batches) {
   const bool plain = m.by_rows();  // [rows, cols] by rows is the library's [cols, rows]
   const Index rows = plain ? m.cols : m.rows, cols = plain ? m.rows : m.cols, step = plain ? m.row : m.col;
-  check_blas("a matrix layout", cublasLtMatrixLayoutCreate(&layout.object, m.type, std::uint64_t(rows),
+  check_blas("a matrix layout", cublasLtMatrixLayoutCreate(&layout.object, library_type(m.p.dtype), std::uint64_t(rows),
                                                            std::uint64_t(cols), cols == 1 ? rows : step));
   set(cublasLtMatrixLayoutSetAttribute, layout.object, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, std::int32_t(batches));
   set(cublasLtMatrixLayoutSetAttribute, layout.object, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
@@ -147,15 +135,15 @@ void multiply(const Product& p) {
   Layout left, right, out;
   check_blas("a product's description", cublasLtMatmulDescCreate(&description.object, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const cublasOperation_t left_op = describe(left, p.b, p.batches), right_op = describe(right, p.a, p.batches);
-  describe(out, {p.c, CUDA_R_32F, p.M, p.N, p.c_row, 1, p.c_batch}, p.batches);
+  describe(out, {p.c, p.M, p.N, p.c_row, 1, p.c_batch}, p.batches);
   set(cublasLtMatmulDescSetAttribute, description.object, CUBLASLT_MATMUL_DESC_TRANSA, left_op);
   set(cublasLtMatmulDescSetAttribute, description.object, CUBLASLT_MATMUL_DESC_TRANSB, right_op);
   if (p.bias) {
     set(cublasLtMatmulDescSetAttribute, description.object, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(cublasLtMatmulDescSetAttribute, description.object, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
   }
-  const float* added = p.added ? p.added : p.c;
-  const std::uint32_t aligned = alignment({p.a.p, p.b.p, p.c, added, p.bias});
+  const void* added = p.added.p ? p.added.p : p.c.p;
+  const std::uint32_t aligned = alignment({p.a.p.p, p.b.p.p, p.c.p, added, p.bias});
   const ProblemKey key{p.M,
                        p.N,
                        p.K,
@@ -165,8 +153,8 @@ void multiply(const Product& p) {
                        p.c_row,
                        left_op,
                        right_op,
-                       p.a.type,
-                       (p.bias ? 1 : 0) + (p.added ? 2 : 0),
+                       library_type(p.a.p.dtype),
+                       (p.bias ? 1 : 0) + (p.added.p ? 2 : 0) + (p.c.dtype == DType::bf16 ? 4 : 0),
                        aligned};
   static std::map<ProblemKey, Algorithm> algorithms;
   auto found = algorithms.find(key);
@@ -174,10 +162,10 @@ void multiply(const Product& p) {
     found = algorithms.emplace(key, find_algorithm(p, description, left, right, out, aligned)).first;
   const auto& [algo, bytes] = found->second;
   Tensor workspace = Tensor::empty({Index(bytes + 3) / 4}, DType::f32, Device::cuda);
-  const float one = 1, keep = p.added ? 1 : 0;
+  const float one = 1, keep = p.added.p ? 1 : 0;
   check_blas("a product",
-             cublasLtMatmul(handle(), description.object, &one, p.b.p, left.object, p.a.p, right.object, &keep, added,
-                            out.object, p.c, out.object, &algo, workspace.data(), bytes, stream()));
+             cublasLtMatmul(handle(), description.object, &one, p.b.p.p, left.object, p.a.p.p, right.object, &keep,
+                            added, out.object, p.c.p, out.object, &algo, workspace.data(), bytes, stream()));
 }
 
 // c (+)= bias: the product when K = 0.
@@ -189,38 +177,39 @@ __global__ void empty_product(GradOut c, const float* bias, Index n, Index N, In
 __global__ void finish(Gemm g) {
   for (Index i = thread_number(); i < g.M * g.N; i += thread_count()) {
     const Index at = i / g.N * g.c_row + i % g.N;
-    float y = g.c.p[at];
+    float y = read(g.c.p, at);
     if (g.epilogue != Epilogue::none) {
       const bool forward = g.epilogue == Epilogue::gelu;
-      const float x = forward ? y : g.saved[at], gate = functors::GeluTanh::gate(x);
-      g.saved[at] = forward ? x : x * gate;
+      const float x = forward ? y : read(g.saved, at), gate = functors::GeluTanh::gate(x);
+      write(g.saved, at, forward ? x : x * gate);
       y = forward ? x * gate : chain(y, functors::GeluTanh::slope(x, gate));
     }
-    if (g.residual) y += g.residual[at];
-    g.c.p[at] = y;
+    if (g.residual.p) y += read(g.residual, at);
+    write(g.c.p, at, y);
   }
 }
 
-// The products of one outer batch.
+// The products of one outer batch. The library takes operands of one format, and a bias in that of the result.
 void product_of_batch(const Gemm& g, Index outer) {
-  float* c = g.c.p + outer * g.c_batch[0];
+  const GradOut c = g.c.from(outer * g.c_batch[0]);
   const Index batches = g.batch[1];
   if (g.K == 0) {
     for (Index i = 0; i < batches; ++i)
-      launch_kernel(for_elements(g.M * g.N), empty_product, GradOut{c + i * g.c_batch[1], g.c.add}, g.bias, g.M * g.N,
-                    g.N, g.c_row);
+      launch_kernel(for_elements(g.M * g.N), empty_product, c.from(i * g.c_batch[1]), g.bias, g.M * g.N, g.N, g.c_row);
     return;
   }
-  Tensor memory_a, memory_b;
-  const Matrix a{g.a + outer * g.a_batch[0], CUDA_R_32F, g.M, g.K, g.a_row, g.a_col, g.a_batch[1]};
-  const Matrix b{g.b + outer * g.b_batch[0], CUDA_R_32F, g.K, g.N, g.b_row, g.b_col, g.b_batch[1]};
-  multiply({.a = readable(a, batches, g.bf16, memory_a),
-            .b = readable(b, batches, g.bf16, memory_b),
-            .c = c,
-            .added = g.c.add                        ? c
+  const bool any_bf16 = g.a.dtype == DType::bf16 || g.b.dtype == DType::bf16 || c.p.dtype == DType::bf16;
+  const DType read_as = g.bf16 || any_bf16 ? DType::bf16 : DType::f32;
+  const Matrix a{g.a.from(outer * g.a_batch[0]), g.M, g.K, g.a_row, g.a_col, g.a_batch[1]};
+  const Matrix b{g.b.from(outer * g.b_batch[0]), g.K, g.N, g.b_row, g.b_col, g.b_batch[1]};
+  Tensor memory_a, memory_b, memory_bias;
+  multiply({.a = readable(a, batches, read_as, memory_a),
+            .b = readable(b, batches, read_as, memory_b),
+            .c = c.p,
+            .added = c.add                          ? c.p
                      : g.epilogue == Epilogue::none ? g.residual
                                                     : nullptr,
-            .bias = g.bias,
+            .bias = g.bias ? readable({g.bias, 1, g.N, g.N, 1, 0}, 1, c.p.dtype, memory_bias).p.p : nullptr,
             .M = g.M,
             .N = g.N,
             .K = g.K,
@@ -248,7 +237,7 @@ void run(const Gemm& given) {
   if (!given.c || given.batch[0] * given.batch[1] == 0 || given.M == 0 || given.N == 0) return;
   const Gemm g = with_one_level(given);
   for (Index outer = 0; outer < g.batch[0]; ++outer) product_of_batch(g, outer);
-  const bool residual_left = g.residual && (g.c.add || g.K == 0);
+  const bool residual_left = g.residual.p && (g.c.add || g.K == 0);
   if (g.epilogue != Epilogue::none || residual_left) launch_kernel(for_elements(g.M * g.N), finish, g);
 }
 

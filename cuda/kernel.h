@@ -2,8 +2,9 @@
 //
 //   for (Index i = thread_number(); i < n; i += thread_count()) ...
 //
-// and rows by one block each in the same manner. Sums within a block have a fixed order, so that a result depends on
-// the sizes alone, never on the order in which blocks and warps run; no kernel adds floats atomically.
+// and rows by one block each in the same manner. Activations are of type T, float or bf16 (with_type); whatever is
+// computed from them is float. Sums within a block have a fixed order, so that a result depends on the sizes alone,
+// never on the order in which blocks and warps run; no kernel adds floats atomically.
 #pragma once
 #include <algorithm>
 
@@ -33,8 +34,24 @@ inline LaunchShape for_rows(Index rows, Index length, const char* file = __built
 __device__ inline Index thread_number() { return Index(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline Index thread_count() { return Index(gridDim.x) * blockDim.x; }
 
+// Calls f with a value of the type that activations have.
+template <class F> void with_type(DType dtype, F&& f) {
+  if (dtype == DType::bf16) return f(bf16());
+  f(float());
+}
+
+// One element of either format, where that is not worth a kernel of its own; all threads take the same branch.
+__device__ inline float read(ValuesIn x, Index i) {
+  return x.dtype == DType::bf16 ? float(x.as<bf16>()[i]) : x.as<float>()[i];
+}
+__device__ inline void write(ValuesOut y, Index i, float value) {
+  if (y.dtype == DType::bf16)
+    y.as<bf16>()[i] = bf16(value);
+  else
+    y.as<float>()[i] = value;
+}
 // Writes one element of a gradient: overwrites or adds, as the flag says.
-__device__ inline void put(GradOut y, Index i, float value) { y.p[i] = y.add ? y.p[i] + value : value; }
+__device__ inline void put(GradOut y, Index i, float value) { write(y.p, i, y.add ? read(y.p, i) + value : value); }
 
 // dy times a derivative; exactly 0 where dy is, even if the derivative is infinite.
 __device__ inline float chain(float dy, float slope) { return dy == 0.0f ? 0.0f : dy * slope; }

@@ -89,7 +89,7 @@ __global__ void linear_step(LinearAttentionStep k, const float* fq_of_heads, con
     const float *fq = fq_of_heads + head * M, *fk = fk_of_heads + head * M;
     const float sw = kept * k.weight_sum[head] + w, least = k.floor * sw;
     for (Index c = threadIdx.x; c <= dv; c += blockDim.x) {
-      const float value = c < dv ? k.v[head * dv + c] : 1.0f;
+      const float value = c < dv ? read(k.v, head * dv + c) : 1.0f;
       float sum = 0, opposite_sum = 0;
       for (Index m = 0; m < M; ++m) {
         float& state = k.state[(head * M + m) * (dv + 1) + c];
@@ -97,7 +97,7 @@ __global__ void linear_step(LinearAttentionStep k, const float* fq_of_heads, con
         sum += fq[m] * state;
         if (split < dv) opposite_sum += fq[m < M / 2 ? m + M / 2 : m - M / 2] * state;
       }
-      if (c < dv) k.out[head * dv + c] = c < split ? sum : opposite_sum;
+      if (c < dv) write(k.out, head * dv + c, c < split ? sum : opposite_sum);
       if (c < dv) continue;
       den[0] = sum;
       den[1] = opposite_sum;
@@ -105,7 +105,7 @@ __global__ void linear_step(LinearAttentionStep k, const float* fq_of_heads, con
     __syncthreads();
     for (Index c = threadIdx.x; c < dv; c += blockDim.x) {
       const float own = den[c < split ? 0 : 1];
-      k.out[head * dv + c] /= k.floor == 0 || own > least ? own : least;
+      write(k.out, head * dv + c, read(k.out, head * dv + c) / (k.floor == 0 || own > least ? own : least));
     }
     if (threadIdx.x == 0) {
       k.weight_sum[head] = sw;
@@ -133,7 +133,7 @@ void run(const LinearAttentionFwd& given) {
 void run(const LinearAttentionStep& k) {
   Scratch memory;
   const Index heads = k.B * k.H;
-  const auto rows_of_one = [&](const float* x, bool keys) {
+  const auto rows_of_one = [&](ValuesIn x, bool keys) {
     return FeatureRows({x, k.H * k.d, k.d, k.d}, k.map, k.B, k.H, 1, k.d, keys, k.position);
   };
   const FeatureRows queries = rows_of_one(k.q, false), keys = rows_of_one(k.k, true);

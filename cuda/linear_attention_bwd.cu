@@ -30,16 +30,16 @@ __global__ void query_gradients(LinearAttentionBwd k, LinearState s, QueryGradie
   const Index N = k.size.Nq, H = k.size.H, dv = k.size.dv;
   for (Index r = blockIdx.x; r < s.S.heads * N; r += gridDim.x) {
     const Index i = r % N, head = r / N, b = head / H, h = head % H;
-    const float* dout = k.dout.p + b * k.dout.batch + i * k.dout.row + h * k.dout.head;
-    const float* out = k.out.p + b * k.out.batch + i * k.out.row + h * k.out.head;
+    const ValuesIn dout = k.dout.p.from(b * k.dout.batch + i * k.dout.row + h * k.dout.head);
+    const ValuesIn out = k.out.p.from(b * k.out.batch + i * k.out.row + h * k.out.head);
     const float D = k.denominator[r], u = k.unfloored[r];
     const bool seen = D != 0 || u != 0;
     float through_out = 0, through_mean = 0;
     for (Index c = threadIdx.x; c < dv; c += blockDim.x) {
-      const float mean = s.mean(head, c);
-      through_out += dout[c] * (out[c] - mean);
-      through_mean += dout[c] * mean;
-      g.G[r * (dv + 1) + c] = seen ? dout[c] / D : 0.0f;
+      const float mean = s.mean(head, c), dy = read(dout, c);
+      through_out += dy * (read(out, c) - mean);
+      through_mean += dy * mean;
+      g.G[r * (dv + 1) + c] = seen ? dy / D : 0.0f;
     }
     through_out = block_sum(through_out);
     through_mean = block_sum(through_mean);

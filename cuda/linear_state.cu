@@ -47,7 +47,7 @@ struct MeanTerms {
   __device__ float operator()(Index head, Index j, Index c) const {
     const float w = s.weight(head, j, s.most[head]);
     const Index at = head / s.size.H * v.batch + j * v.row + head % s.size.H * v.head + c;
-    return w == 0 ? 0.0f : c < s.size.dv ? w * v.p[at] : w;
+    return w == 0 ? 0.0f : c < s.size.dv ? w * read(v.p, at) : w;
   }
 };
 
@@ -55,7 +55,8 @@ __global__ void values_and_one(LinearState s, HeadsIn v, Index n) {
   const Index dv = s.size.dv, H = s.size.H;
   for (Index at = thread_number(); at < n; at += thread_count()) {
     const Index c = at % (dv + 1), j = at / (dv + 1) % s.size.Nk, head = at / (dv + 1) / s.size.Nk;
-    s.v1[at] = c == dv ? 1.0f : v.p[head / H * v.batch + j * v.row + head % H * v.head + c] - s.mean(head, c);
+    const Index from = head / H * v.batch + j * v.row + head % H * v.head + c;
+    s.v1[at] = c == dv ? 1.0f : read(v.p, from) - s.mean(head, c);
   }
 }
 

@@ -5,15 +5,15 @@
 namespace flexformer::cuda {
 namespace {
 
-__global__ void loss_fwd(CrossEntropyFwd k) {
+template <class T> __global__ void loss_fwd(CrossEntropyFwd k) {
   for (Index r = blockIdx.x; r < k.R; r += gridDim.x) {
-    const float* x = k.logits + r * k.V;
+    const T* x = k.logits.as<T>() + r * k.V;
     const std::int32_t target = k.targets[r];
     const float shift = shift_for(row_max(x, k.V));
     const double log_sum = std::log(sum_exp(x, k.V, shift));
     double uniform = 0;  // sum of -log p
     if (k.smoothing != 0) {
-      for (Index v = threadIdx.x; v < k.V; v += blockDim.x) uniform += log_sum + (double(shift) - double(x[v]));
+      for (Index v = threadIdx.x; v < k.V; v += blockDim.x) uniform += log_sum + (double(shift) - double(float(x[v])));
       uniform = block_sum(uniform);
     }
     if (threadIdx.x != 0) continue;
@@ -22,7 +22,7 @@ __global__ void loss_fwd(CrossEntropyFwd k) {
       k.loss[r] = 0;
       continue;
     }
-    const double loss = log_sum + (double(shift) - double(x[target])), s = double(k.smoothing);
+    const double loss = log_sum + (double(shift) - double(float(x[target]))), s = double(k.smoothing);
     k.loss[r] = float(k.smoothing == 0 ? loss : (1.0 - s) * loss + s / double(k.V) * uniform);
   }
 }
@@ -32,27 +32,27 @@ __global__ void loss_fwd(CrossEntropyFwd k) {
 struct RowSoftmax {
   float shift, factor;
 };
-__device__ RowSoftmax softmax_of(const float* x, Index V, float lse) {
+template <class T> __device__ RowSoftmax softmax_of(const T* x, Index V, float lse) {
   if (std::fabs(lse) <= 16) return {lse, 1.0f};
   const float shift = shift_for(row_max(x, V));
   return {shift, float(1 / sum_exp(x, V, shift))};
 }
 
-__global__ void loss_bwd(CrossEntropyBwd k) {
+template <class T> __global__ void loss_bwd(CrossEntropyBwd k) {
   for (Index r = blockIdx.x; r < k.R; r += gridDim.x) {
-    const GradOut dx{k.dlogits.p + r * k.V, k.dlogits.add};
+    const GradOut dx = k.dlogits.from(r * k.V);
     const std::int32_t target = k.targets[r];
     const float scale = target == k.ignore ? 0.0f : k.dloss[r];
     if (scale == 0) {
       if (!dx.add)
-        for (Index v = threadIdx.x; v < k.V; v += blockDim.x) dx.p[v] = 0;
+        for (Index v = threadIdx.x; v < k.V; v += blockDim.x) write(dx.p, v, 0);
       continue;
     }
-    const float* x = k.logits + r * k.V;  // may be what dx overwrites: each element is read by who writes it
+    const T* x = k.logits.as<T>() + r * k.V;  // may be what dx overwrites: each element is read by who writes it
     const auto [shift, factor] = softmax_of(x, k.V, k.lse[r]);
     const float uniform = k.smoothing / float(k.V), peak = 1 - k.smoothing;
     for (Index v = threadIdx.x; v < k.V; v += blockDim.x) {
-      const float p = std::exp(x[v] - shift) * factor;
+      const float p = std::exp(float(x[v]) - shift) * factor;
       put(dx, v, (v == target ? p - uniform - peak : p - uniform) * scale);
     }
   }
@@ -60,9 +60,12 @@ __global__ void loss_bwd(CrossEntropyBwd k) {
 
 }  // namespace
 
-void run(const CrossEntropyFwd& k) { launch_kernel(for_rows(k.R, k.V), loss_fwd, k); }
+void run(const CrossEntropyFwd& k) {
+  with_type(k.logits.dtype, [&](auto t) { launch_kernel(for_rows(k.R, k.V), loss_fwd<decltype(t)>, k); });
+}
 void run(const CrossEntropyBwd& k) {
-  if (k.dlogits) launch_kernel(for_rows(k.R, k.V), loss_bwd, k);
+  if (!k.dlogits) return;
+  with_type(k.logits.dtype, [&](auto t) { launch_kernel(for_rows(k.R, k.V), loss_bwd<decltype(t)>, k); });
 }
 
 }  // namespace flexformer::cuda

@@ -9,20 +9,20 @@ namespace {
 __device__ float inverse_root(double x) { return x == 0 ? 0.0f : float(1 / std::sqrt(x)); }
 
 // Sum of (x - center)^2 over a row, by all threads.
-__device__ double squares(const float* x, Index C, float center) {
+template <class T> __device__ double squares(const T* x, Index C, float center) {
   double sum = 0;
   for (Index c = threadIdx.x; c < C; c += blockDim.x) {
-    const double distance = double(x[c] - center);
+    const double distance = double(float(x[c]) - center);
     sum += distance * distance;
   }
   return block_sum(sum);
 }
 
-__global__ void layer_norm_fwd(LayerNormFwd k) {
+template <class T> __global__ void layer_norm_fwd(LayerNormFwd k) {
   for (Index r = blockIdx.x; r < k.R; r += gridDim.x) {
-    const float* x = k.x + r * k.C;
+    const T* x = k.x.as<T>() + r * k.C;
     double sum = 0;
-    for (Index c = threadIdx.x; c < k.C; c += blockDim.x) sum += double(x[c]);
+    for (Index c = threadIdx.x; c < k.C; c += blockDim.x) sum += double(float(x[c]));
     const float mean = float(block_sum(sum) / double(k.C));
     const float rstd = inverse_root(squares(x, k.C, mean) / double(k.C) + double(k.eps));
     if (threadIdx.x == 0) {
@@ -30,74 +30,89 @@ __global__ void layer_norm_fwd(LayerNormFwd k) {
       k.rstd[r] = rstd;
     }
     for (Index c = threadIdx.x; c < k.C; c += blockDim.x)
-      k.y[r * k.C + c] = (x[c] - mean) * rstd * k.gamma[c] + k.beta[c];
+      k.y.as<T>()[r * k.C + c] = T((float(x[c]) - mean) * rstd * k.gamma[c] + k.beta[c]);
   }
 }
 
 // With g = dy gamma and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)).
-__global__ void layer_norm_bwd(LayerNormBwd k) {
+template <class T> __global__ void layer_norm_bwd(LayerNormBwd k) {
   for (Index r = blockIdx.x; r < k.R; r += gridDim.x) {
-    const float *x = k.x + r * k.C, *dy = k.dy + r * k.C, mean = k.mean[r], rstd = k.rstd[r];
+    const T *x = k.x.as<T>() + r * k.C, *dy = k.dy.as<T>() + r * k.C;
+    const float mean = k.mean[r], rstd = k.rstd[r];
     float sum_g = 0, sum_gh = 0;
     for (Index c = threadIdx.x; c < k.C; c += blockDim.x) {
-      const float g = dy[c] * k.gamma[c];
+      const float g = float(dy[c]) * k.gamma[c];
       sum_g += g;
-      sum_gh += g * ((x[c] - mean) * rstd);
+      sum_gh += g * ((float(x[c]) - mean) * rstd);
     }
     const float mean_g = block_sum(sum_g) / float(k.C), mean_gh = block_sum(sum_gh) / float(k.C);
     for (Index c = threadIdx.x; c < k.C; c += blockDim.x) {
-      const float g = dy[c] * k.gamma[c], h = (x[c] - mean) * rstd;
+      const float g = float(dy[c]) * k.gamma[c], h = (float(x[c]) - mean) * rstd;
       put(k.dx, r * k.C + c, rstd * (g - mean_g - h * mean_gh));
     }
   }
 }
 
-__global__ void rms_norm_fwd(RmsNormFwd k) {
+template <class T> __global__ void rms_norm_fwd(RmsNormFwd k) {
   for (Index r = blockIdx.x; r < k.R; r += gridDim.x) {
-    const float* x = k.x + r * k.C;
+    const T* x = k.x.as<T>() + r * k.C;
     const float rstd = inverse_root(squares(x, k.C, 0.0f) / double(k.C) + double(k.eps));
     if (threadIdx.x == 0) k.rstd[r] = rstd;
     for (Index c = threadIdx.x; c < k.C; c += blockDim.x)
-      k.y[r * k.C + c] = x[c] * rstd * (k.gamma ? k.gamma[c] : 1.0f);
+      k.y.as<T>()[r * k.C + c] = T(float(x[c]) * rstd * (k.gamma ? k.gamma[c] : 1.0f));
   }
 }
 
 // With g = dy gamma and h = x rstd: dx = rstd (g - h mean(g h)).
-__global__ void rms_norm_bwd(RmsNormBwd k) {
+template <class T> __global__ void rms_norm_bwd(RmsNormBwd k) {
   for (Index r = blockIdx.x; r < k.R; r += gridDim.x) {
-    const float *x = k.x + r * k.C, *dy = k.dy + r * k.C, rstd = k.rstd[r];
+    const T *x = k.x.as<T>() + r * k.C, *dy = k.dy.as<T>() + r * k.C;
+    const float rstd = k.rstd[r];
     float sum_gh = 0;
     for (Index c = threadIdx.x; c < k.C; c += blockDim.x)
-      sum_gh += dy[c] * (k.gamma ? k.gamma[c] : 1.0f) * (x[c] * rstd);
+      sum_gh += float(dy[c]) * (k.gamma ? k.gamma[c] : 1.0f) * (float(x[c]) * rstd);
     const float mean_gh = block_sum(sum_gh) / float(k.C);
     for (Index c = threadIdx.x; c < k.C; c += blockDim.x) {
-      const float g = dy[c] * (k.gamma ? k.gamma[c] : 1.0f), h = x[c] * rstd;
+      const float g = float(dy[c]) * (k.gamma ? k.gamma[c] : 1.0f), h = float(x[c]) * rstd;
       put(k.dx, r * k.C + c, rstd * (g - h * mean_gh));
     }
   }
 }
 
 // The terms of dgamma = sum_r dy (x - mean) rstd; mean is null for RMS norm.
-struct GammaTerms {
-  const float *dy, *x, *mean, *rstd;
+template <class T> struct GammaTerms {
+  const T *dy, *x;
+  const float *mean, *rstd;
   Index C;
   __device__ float operator()(Index, Index r, Index c) const {
-    return dy[r * C + c] * ((x[r * C + c] - (mean ? mean[r] : 0.0f)) * rstd[r]);
+    return float(dy[r * C + c]) * ((float(x[r * C + c]) - (mean ? mean[r] : 0.0f)) * rstd[r]);
   }
 };
 
 }  // namespace
 
-void run(const LayerNormFwd& k) { launch_kernel(for_rows(k.R, k.C), layer_norm_fwd, k); }
-void run(const LayerNormBwd& k) {
-  if (k.dx) launch_kernel(for_rows(k.R, k.C), layer_norm_bwd, k);
-  if (k.dgamma) sum_columns(k.dgamma, 1, k.R, k.C, 1.0f, GammaTerms{k.dy, k.x, k.mean, k.rstd, k.C});
-  if (k.dbeta) sum_columns(k.dbeta, 1, k.R, k.C, 1.0f, LoadTerms<float>{k.dy, k.R, k.C});
+void run(const LayerNormFwd& k) {
+  with_type(k.x.dtype, [&](auto t) { launch_kernel(for_rows(k.R, k.C), layer_norm_fwd<decltype(t)>, k); });
 }
-void run(const RmsNormFwd& k) { launch_kernel(for_rows(k.R, k.C), rms_norm_fwd, k); }
+void run(const LayerNormBwd& k) {
+  with_type(k.x.dtype, [&](auto t) {
+    using T = decltype(t);
+    const T *dy = k.dy.as<T>(), *x = k.x.as<T>();
+    if (k.dx) launch_kernel(for_rows(k.R, k.C), layer_norm_bwd<T>, k);
+    if (k.dgamma) sum_columns(k.dgamma, 1, k.R, k.C, 1.0f, GammaTerms<T>{dy, x, k.mean, k.rstd, k.C});
+    if (k.dbeta) sum_columns(k.dbeta, 1, k.R, k.C, 1.0f, LoadTerms<T>{dy, k.R, k.C});
+  });
+}
+void run(const RmsNormFwd& k) {
+  with_type(k.x.dtype, [&](auto t) { launch_kernel(for_rows(k.R, k.C), rms_norm_fwd<decltype(t)>, k); });
+}
 void run(const RmsNormBwd& k) {
-  if (k.dx) launch_kernel(for_rows(k.R, k.C), rms_norm_bwd, k);
-  if (k.dgamma) sum_columns(k.dgamma, 1, k.R, k.C, 1.0f, GammaTerms{k.dy, k.x, nullptr, k.rstd, k.C});
+  with_type(k.x.dtype, [&](auto t) {
+    using T = decltype(t);
+    if (k.dx) launch_kernel(for_rows(k.R, k.C), rms_norm_bwd<T>, k);
+    if (k.dgamma)
+      sum_columns(k.dgamma, 1, k.R, k.C, 1.0f, GammaTerms<T>{k.dy.as<T>(), k.x.as<T>(), nullptr, k.rstd, k.C});
+  });
 }
 
 }  // namespace flexformer::cuda

@@ -5,13 +5,13 @@ namespace flexformer::cuda {
 namespace {
 
 // y = scale * x, or zeros where x is null.
-__global__ void scaled_copy(GradOut y, const float* x, Index n, float scale) {
-  for (Index i = thread_number(); i < n; i += thread_count()) put(y, i, x ? scale * x[i] : 0.0f);
+__global__ void scaled_copy(GradOut y, ValuesIn x, Index n, float scale) {
+  for (Index i = thread_number(); i < n; i += thread_count()) put(y, i, x.p ? scale * read(x, i) : 0.0f);
 }
 
 __global__ void sum_bwd(SumBwd k) {
   for (Index i = thread_number(); i < k.outer * k.n * k.inner; i += thread_count())
-    put(k.dx, i, k.scale * k.dy[i / (k.n * k.inner) * k.inner + i % k.inner]);
+    put(k.dx, i, k.scale * read(k.dy, i / (k.n * k.inner) * k.inner + i % k.inner));
 }
 
 // The largest element so far and where it was.
@@ -35,10 +35,10 @@ struct TakeBest {
 // A column by one thread.
 __global__ void max_columns(MaxFwd k) {
   for (Index i = thread_number(); i < k.outer * k.inner; i += thread_count()) {
-    const float* x = k.x + i / k.inner * k.n * k.inner + i % k.inner;
-    Best best{x[0], 0};
-    for (Index at = 1; at < k.n; ++at) best = TakeBest::combine(best, Best{x[at * k.inner], std::int32_t(at)});
-    k.y[i] = best.value;
+    const ValuesIn x = k.x.from(i / k.inner * k.n * k.inner + i % k.inner);
+    Best best{read(x, 0), 0};
+    for (Index at = 1; at < k.n; ++at) best = TakeBest::combine(best, Best{read(x, at * k.inner), std::int32_t(at)});
+    write(k.y, i, best.value);
     k.argmax[i] = best.where;
   }
 }
@@ -49,10 +49,10 @@ __global__ void max_rows(MaxFwd k) {
   for (Index o = blockIdx.x; o < k.outer; o += gridDim.x) {
     Best best = idle;
     for (Index at = threadIdx.x; at < k.n; at += blockDim.x)
-      best = TakeBest::combine(best, Best{k.x[o * k.n + at], std::int32_t(at)});
+      best = TakeBest::combine(best, Best{read(k.x, o * k.n + at), std::int32_t(at)});
     best = block_combine<TakeBest>(best, idle);
     if (threadIdx.x != 0) continue;
-    k.y[o] = best.value;
+    write(k.y, o, best.value);
     k.argmax[o] = best.where;
   }
 }
@@ -60,7 +60,7 @@ __global__ void max_rows(MaxFwd k) {
 __global__ void max_bwd(MaxBwd k) {
   for (Index i = thread_number(); i < k.outer * k.n * k.inner; i += thread_count()) {
     const Index column = i / (k.n * k.inner) * k.inner + i % k.inner;
-    put(k.dx, i, k.argmax[column] == i / k.inner % k.n ? k.dy[column] : 0.0f);
+    put(k.dx, i, k.argmax[column] == i / k.inner % k.n ? read(k.dy, column) : 0.0f);
   }
 }
 
@@ -69,7 +69,7 @@ __global__ void cumsum_columns(Cumsum k) {
     float sum = 0;
     for (Index at = 0; at < k.n; ++at) {
       const Index row = k.reverse ? k.n - 1 - at : at, place = (i / k.inner * k.n + row) * k.inner + i % k.inner;
-      sum += k.x[place];
+      sum += read(k.x, place);
       put(k.y, place, sum);
     }
   }
@@ -81,9 +81,11 @@ void run(const SumFwd& k) {
   if (!k.y) return;
   const Index outputs = k.outer * k.inner;
   if (k.n <= 1)  // one term, or none
-    launch_kernel(for_elements(outputs), scaled_copy, k.y, k.n == 0 ? nullptr : k.x, outputs, k.scale);
+    launch_kernel(for_elements(outputs), scaled_copy, k.y, k.n == 0 ? ValuesIn() : k.x, outputs, k.scale);
   else
-    sum_axis(k.y, k.outer, k.n, k.inner, k.scale, LoadTerms<float>{k.x, k.n, k.inner});
+    with_type(k.x.dtype, [&](auto t) {
+      sum_axis(k.y, k.outer, k.n, k.inner, k.scale, LoadTerms<decltype(t)>{k.x.as<decltype(t)>(), k.n, k.inner});
+    });
 }
 void run(const SumBwd& k) {
   if (k.dx) launch_kernel(for_elements(k.outer * k.n * k.inner), sum_bwd, k);

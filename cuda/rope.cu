@@ -24,7 +24,7 @@ __global__ void rope(Rope k) {
     // The pairs of q and k come first in a row, then those of v.
     for (Index i = threadIdx.x; i < k.B * 3 * C / 2; i += blockDim.x) {
       const Index b = i / (3 * C / 2), pair = i % (3 * C / 2), at = (b * k.T + t) * 3 * C + 2 * pair;
-      const float even = k.x[at], odd = k.x[at + 1];
+      const float even = read(k.x, at), odd = read(k.x, at + 1);
       const bool turns = 2 * pair < 2 * C;
       const float co = turns ? cosine[pair % pairs] : 1.0f, si = turns ? sine[pair % pairs] : 0.0f;
       put(k.y, at, even * co - odd * si);

@@ -6,14 +6,14 @@
 namespace flexformer::cuda {
 namespace {
 
-__global__ void softmax_rows(SoftmaxFwd k) {
+template <class T> __global__ void softmax_rows(SoftmaxFwd k) {
   for (Index o = blockIdx.x; o < k.outer; o += gridDim.x) {
-    const float* x = k.x + o * k.n;
+    const T* x = k.x.as<T>() + o * k.n;
     const float shift = shift_for(row_max(x, k.n));
     const double sum = sum_exp(x, k.n, shift);
     const float log_sum = sum == 0 ? 0.0f : float(std::log(sum)), factor = sum == 0 ? 0.0f : float(1 / sum);
     for (Index i = threadIdx.x; i < k.n; i += blockDim.x)
-      k.y[o * k.n + i] = k.log ? (x[i] - shift) - log_sum : std::exp(x[i] - shift) * factor;
+      k.y[o * k.n + i] = k.log ? (float(x[i]) - shift) - log_sum : std::exp(float(x[i]) - shift) * factor;
   }
 }
 
@@ -22,26 +22,27 @@ struct ColumnSum {
   float shift;
   double sum;
 };
-__device__ ColumnSum column_sum(const float* x, Index n, Index inner) {
+template <class T> __device__ ColumnSum column_sum(const T* x, Index n, Index inner) {
   float top = -INFINITY;
-  for (Index i = 0; i < n; ++i) top = Max::combine(x[i * inner], top);
+  for (Index i = 0; i < n; ++i) top = Max::combine(float(x[i * inner]), top);
   const float shift = shift_for(top);
   double sum = 0;
-  for (Index i = 0; i < n; ++i) sum += double(std::exp(x[i * inner] - shift));
+  for (Index i = 0; i < n; ++i) sum += double(std::exp(float(x[i * inner]) - shift));
   return {shift, sum};
 }
 
 // Where column c of [outer, n, inner] starts.
 __device__ Index column_start(Index c, Index n, Index inner) { return c / inner * n * inner + c % inner; }
 
-__global__ void softmax_columns(SoftmaxFwd k) {
+template <class T> __global__ void softmax_columns(SoftmaxFwd k) {
+  const T* x = k.x.as<T>();
   for (Index c = thread_number(); c < k.outer * k.inner; c += thread_count()) {
     const Index start = column_start(c, k.n, k.inner);
-    const auto [shift, sum] = column_sum(k.x + start, k.n, k.inner);
+    const auto [shift, sum] = column_sum(x + start, k.n, k.inner);
     const float log_sum = sum == 0 ? 0.0f : float(std::log(sum)), factor = sum == 0 ? 0.0f : float(1 / sum);
     for (Index i = 0; i < k.n; ++i) {
       const Index at = start + i * k.inner;
-      k.y[at] = k.log ? (k.x[at] - shift) - log_sum : std::exp(k.x[at] - shift) * factor;
+      k.y[at] = k.log ? (float(x[at]) - shift) - log_sum : std::exp(float(x[at]) - shift) * factor;
     }
   }
 }
@@ -78,17 +79,18 @@ __global__ void softmax_columns_bwd(SoftmaxBwd k) {
   }
 }
 
-__global__ void log_sum_exp_rows(LogSumExpFwd k) {
+template <class T> __global__ void log_sum_exp_rows(LogSumExpFwd k) {
   for (Index o = blockIdx.x; o < k.outer; o += gridDim.x) {
-    const float shift = shift_for(row_max(k.x + o * k.n, k.n));
-    const double sum = sum_exp(k.x + o * k.n, k.n, shift);
+    const T* x = k.x.as<T>() + o * k.n;
+    const float shift = shift_for(row_max(x, k.n));
+    const double sum = sum_exp(x, k.n, shift);
     if (threadIdx.x == 0) k.y[o] = float(double(shift) + std::log(sum));
   }
 }
 
-__global__ void log_sum_exp_columns(LogSumExpFwd k) {
+template <class T> __global__ void log_sum_exp_columns(LogSumExpFwd k) {
   for (Index c = thread_number(); c < k.outer * k.inner; c += thread_count()) {
-    const auto [shift, sum] = column_sum(k.x + column_start(c, k.n, k.inner), k.n, k.inner);
+    const auto [shift, sum] = column_sum(k.x.as<T>() + column_start(c, k.n, k.inner), k.n, k.inner);
     k.y[c] = float(double(shift) + std::log(sum));
   }
 }
@@ -97,17 +99,19 @@ __global__ void log_sum_exp_columns(LogSumExpFwd k) {
 __global__ void log_sum_exp_bwd(LogSumExpBwd k) {
   for (Index i = thread_number(); i < k.outer * k.n * k.inner; i += thread_count()) {
     const Index c = i / (k.n * k.inner) * k.inner + i % k.inner;
-    put(k.dx, i, k.y[c] == -INFINITY ? 0.0f : k.dy[c] * std::exp(k.x[i] - k.y[c]));
+    put(k.dx, i, k.y[c] == -INFINITY ? 0.0f : k.dy[c] * std::exp(read(k.x, i) - k.y[c]));
   }
 }
 
 }  // namespace
 
 void run(const SoftmaxFwd& k) {
-  if (k.inner == 1)
-    launch_kernel(for_rows(k.outer, k.n), softmax_rows, k);
-  else
-    launch_kernel(for_elements(k.outer * k.inner), softmax_columns, k);
+  with_type(k.x.dtype, [&](auto t) {
+    if (k.inner == 1)
+      launch_kernel(for_rows(k.outer, k.n), softmax_rows<decltype(t)>, k);
+    else
+      launch_kernel(for_elements(k.outer * k.inner), softmax_columns<decltype(t)>, k);
+  });
 }
 void run(const SoftmaxBwd& k) {
   if (!k.dx) return;
@@ -117,10 +121,12 @@ void run(const SoftmaxBwd& k) {
     launch_kernel(for_elements(k.outer * k.inner), softmax_columns_bwd, k);
 }
 void run(const LogSumExpFwd& k) {
-  if (k.inner == 1)
-    launch_kernel(for_rows(k.outer, k.n), log_sum_exp_rows, k);
-  else
-    launch_kernel(for_elements(k.outer * k.inner), log_sum_exp_columns, k);
+  with_type(k.x.dtype, [&](auto t) {
+    if (k.inner == 1)
+      launch_kernel(for_rows(k.outer, k.n), log_sum_exp_rows<decltype(t)>, k);
+    else
+      launch_kernel(for_elements(k.outer * k.inner), log_sum_exp_columns<decltype(t)>, k);
+  });
 }
 void run(const LogSumExpBwd& k) {
   if (k.dx) launch_kernel(for_elements(k.outer * k.n * k.inner), log_sum_exp_bwd, k);

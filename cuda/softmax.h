@@ -9,16 +9,16 @@ namespace flexformer::cuda {
 __device__ inline float shift_for(float top) { return std::isinf(top) ? 0.0f : top; }
 
 // The largest element; a NaN may or may not be it. -infinity for an empty row.
-__device__ inline float row_max(const float* x, Index n) {
+template <class T> __device__ float row_max(const T* x, Index n) {
   float top = -INFINITY;
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) top = Max::combine(x[i], top);
+  for (Index i = threadIdx.x; i < n; i += blockDim.x) top = Max::combine(float(x[i]), top);
   return block_max(top);
 }
 
 // Sum of exp(x - shift), in double precision.
-__device__ inline double sum_exp(const float* x, Index n, float shift) {
+template <class T> __device__ double sum_exp(const T* x, Index n, float shift) {
   double sum = 0;
-  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += double(std::exp(x[i] - shift));
+  for (Index i = threadIdx.x; i < n; i += blockDim.x) sum += double(std::exp(float(x[i]) - shift));
   return block_sum(sum);
 }
 

@@ -8,11 +8,12 @@
 
 namespace flexformer::cuda {
 
-// Terms that are the elements of x themselves; T is float or double.
+// Terms that are the elements of x themselves; T is float, bf16 or double.
 template <class T> struct LoadTerms {
   const T* x;
   Index n, inner;
-  __device__ T operator()(Index o, Index k, Index j) const { return x[(o * n + k) * inner + j]; }
+  using Term = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  __device__ Term operator()(Index o, Index k, Index j) const { return Term(x[(o * n + k) * inner + j]); }
 };
 
 // Device memory for `count` doubles until the end of the scope.

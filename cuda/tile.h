@@ -60,17 +60,20 @@ template <class Op> __device__ float row_combine(float value) {
   return value;
 }
 
-// A matrix in memory: element (r, c) is p[r * row + c], and 0 outside.
-struct Matrix {
-  const float* p;
+// A matrix in memory: element (r, c) is p[r * row + c], and 0 outside. Activations may be bf16; what kernels keep for
+// themselves is float.
+template <class T> struct MatrixOf {
+  const T* p;
   Index row;
   int rows, cols;
-  __device__ float operator()(int r, int c) const { return r < rows && c < cols ? p[r * row + c] : 0.0f; }
-  __device__ Matrix from(Index r, Index c) const { return {p + r * row + c, row, rows - int(r), cols - int(c)}; }
+  __device__ float operator()(int r, int c) const { return r < rows && c < cols ? float(p[r * row + c]) : 0.0f; }
+  __device__ MatrixOf from(Index r, Index c) const { return {p + r * row + c, row, rows - int(r), cols - int(c)}; }
 };
+using Matrix = MatrixOf<float>;
 // Rows of one head from row `first` on, a tile of them at most.
-__device__ inline Matrix rows_of(const HeadsIn& x, Index b, Index h, Index first, Index n, Index width) {
-  return {x.p + b * x.batch + h * x.head + first * x.row, x.row, int(smaller(kTile, n - first)), int(width)};
+template <class T>
+__device__ MatrixOf<T> rows_of(const HeadsIn& x, Index b, Index h, Index first, Index n, Index width) {
+  return {x.p.as<T>() + b * x.batch + h * x.head + first * x.row, x.row, int(smaller(kTile, n - first)), int(width)};
 }
 // The same of [heads, n, width].
 __device__ inline Matrix rows_of(const float* x, Index head, Index first, Index n, Index width) {

@@ -72,8 +72,8 @@ void check_batch(Index state, Index token) {
 void copy_rows(Tensor& to, Index to_row, const Tensor& from, Index count) {
   const Index B = to.size(0), H = to.size(1), d = to.size(3);
   const Index to_head = to.size(2) * d, from_head = from.numel() / (B * H);
-  launch(to.device(), StridedCopy{.y = {to.data() + to_row * d, false},
-                                  .x = from.data(),
+  launch(to.device(), StridedCopy{.y = {to.values().from(to_row * d), false},
+                                  .x = from.values(),
                                   .size = {B, H, count, d},
                                   .y_stride = {H * to_head, to_head, d, 1},
                                   .x_stride = {H * from_head, from_head, d, 1}});
@@ -82,9 +82,9 @@ void copy_rows(Tensor& to, Index to_row, const Tensor& from, Index count) {
 // Appends one token to a cache of keys or values. A full cache doubles, so a token's share of the copying is constant.
 void append_row(Tensor& cache, Index length, const Tensor& row, Index H, Index d) {
   constexpr Index first_capacity = 64;
-  if (!cache.defined()) cache = Tensor::empty({row.size(0), H, first_capacity, d}, DType::f32, row.device());
+  if (!cache.defined()) cache = Tensor::empty({row.size(0), H, first_capacity, d}, row.dtype(), row.device());
   if (length == cache.size(2)) {
-    Tensor larger = Tensor::empty(cache.shape().with(2, 2 * length), DType::f32, cache.device());
+    Tensor larger = Tensor::empty(cache.shape().with(2, 2 * length), cache.dtype(), cache.device());
     copy_rows(larger, 0, cache, length);
     cache = larger;
   }
@@ -151,7 +151,7 @@ Var MultiHeadAttention::heads_of(const Var& projected, Index part) const {
 
 Var MultiHeadAttention::forward(const Var& x, const AttentionMask& mask, const Var& residual, const Pass& pass) const {
   const Var projected = project(x);
-  if (pass.observer) (*pass.observer)(*this, projected, mask);
+  if (pass.observer) (*pass.observer)(*this, cast(projected, DType::f32), mask);
   return out.forward(kind->is_linear && (!pass.observer || pass.only_observe)
                          ? linear_self_attention(projected, heads, feature_map(), mask, floor)
                          : softmax_self_attention(projected, heads, mask),
@@ -164,7 +164,7 @@ Var MultiHeadAttention::step(const Var& x, AttentionState& state, const Var& res
   check("decode", x.shape() == Shape({B, 1, C}), "one token [B,1,", C, "] at a time, got ", x.shape());
   const Var projected = project(x, state.length);
   const auto part = [&](int i) { return slice(projected, 2, i * C, (i + 1) * C).value(); };
-  Tensor y = Tensor::empty({B, 1, C}, DType::f32, x.device());
+  Tensor y = Tensor::empty({B, 1, C}, x.dtype(), x.device());
   if (kind->is_linear)
     linear_step(y, part(0), part(1), part(2), state);
   else
@@ -185,13 +185,13 @@ void MultiHeadAttention::linear_step(Tensor& y, const Tensor& q, const Tensor& k
     state.max = Tensor::full({B, heads}, -std::numeric_limits<float>::infinity(), y.device());
   }
   check_batch(state.sums.size(0), B);
-  launch(y.device(), LinearAttentionStep{.out = y.data(),
+  launch(y.device(), LinearAttentionStep{.out = y.values(),
                                          .state = state.sums.data(),
                                          .weight_sum = state.weight_sum.data(),
                                          .max = state.max.data(),
-                                         .q = q.data(),
-                                         .k = k.data(),
-                                         .v = v.data(),
+                                         .q = q.values(),
+                                         .k = k.values(),
+                                         .v = v.values(),
                                          .map = {.kind = kind->features,
                                                  .n = n,
                                                  .w1 = data_or_null(w1),
@@ -212,10 +212,10 @@ void MultiHeadAttention::softmax_step(Tensor& y, const Tensor& q, const Tensor& 
   if (state.keys.defined()) check_batch(state.keys.size(0), B);
   append_row(state.keys, state.length, k, heads, head_size);
   append_row(state.values, state.length, v, heads, head_size);
-  launch(y.device(), SoftmaxAttentionStep{.out = y.data(),
-                                          .q = q.data(),
-                                          .keys = state.keys.data(),
-                                          .values = state.values.data(),
+  launch(y.device(), SoftmaxAttentionStep{.out = y.values(),
+                                          .q = q.values(),
+                                          .keys = state.keys.values(),
+                                          .values = state.values.values(),
                                           .B = B,
                                           .H = heads,
                                           .d = head_size,

@@ -103,14 +103,14 @@ Var Classifier::encode(const Tensor& given, const Pass& pass) const {
 
 Var Classifier::forward(const Tensor& ids, const Pass& pass) const {
   check("classifier", !options_.two_tower, "this model compares two texts; it was given one");
-  return head_.forward(encode(ids, pass));
+  return head_.forward(cast(encode(ids, pass), DType::f32));
 }
 
 Var Classifier::forward(const Tensor& ids_a, const Tensor& ids_b, const Pass& pass) const {
   check("classifier", options_.two_tower, "this model reads one text; it was given two");
   check("classifier", ids_a.size(0) == ids_b.size(0), ids_a.size(0), " first texts, but ", ids_b.size(0),
         " second ones");
-  const Var u = encode(ids_a, pass), v = encode(ids_b, pass);
+  const Var u = cast(encode(ids_a, pass), DType::f32), v = cast(encode(ids_b, pass), DType::f32);
   return head_.forward(concat({u, v, abs(u - v), u * v}, 1));
 }
 

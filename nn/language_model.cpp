@@ -58,7 +58,10 @@ Var LanguageModel::hidden(const Tensor& ids, const Pass& pass) const {
   return transformer_.forward(input_.forward(ids, 0, pass), {.causal = true, .key_mask = {}}, pass);
 }
 
-Var LanguageModel::logits(const Var& h) const { return adaptive_ ? adaptive_->log_probabilities(h) : head_.forward(h); }
+Var LanguageModel::logits(const Var& h) const {
+  const Var x = cast(h, DType::f32);  // probabilities are wanted in float
+  return adaptive_ ? adaptive_->log_probabilities(x) : head_.forward(x);
+}
 
 Var LanguageModel::forward(const Tensor& ids, const Pass& pass) const { return logits(hidden(ids, pass)); }
 

@@ -108,7 +108,7 @@ template <class F, bool First> void gradient(GradOut out, const BinaryBwd& k, co
     if (own[i] != 0) own_numel *= s.size[i];
   }
   if (numel(s) == 0) {
-    if (!out.add) std::fill_n(out.p, own_numel, 0.0f);
+    if (!out.add) std::fill_n(out.p.as<float>(), own_numel, 0.0f);
   } else if (repeated) {
     summed_gradient<F, First>(out, k, s);
   } else {

@@ -38,7 +38,7 @@ void loss_row_bwd(const CrossEntropyBwd& k, Index r) {
   const GradOut dx{k.dlogits.p + r * k.V, k.dlogits.add};
   const float scale = k.targets[r] == k.ignore ? 0.0f : k.dloss[r];
   if (scale == 0) {
-    if (!dx.add) std::fill_n(dx.p, k.V, 0.0f);
+    if (!dx.add) std::fill_n(dx.p.as<float>(), k.V, 0.0f);
     return;
   }
   const float* x = k.logits + r * k.V;

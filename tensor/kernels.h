@@ -18,8 +18,8 @@ namespace flexformer {
 // ---- elementwise -------------------------------------------------------------------------------------------------
 
 struct UnaryFwd {
-  float* y;        // [n]
-  const float* x;  // [n]
+  ValuesOut y;  // [n]
+  ValuesIn x;   // [n]
   Index n;
   Unary op;
   float a;  // the functor's constant
@@ -27,8 +27,8 @@ struct UnaryFwd {
 // Where dy is exactly 0, dx is 0 even if the derivative is infinite: the branch that a mask did not take stays silent.
 // x is null where the derivative is constant (scale, shift).
 struct UnaryBwd {
-  GradOut dx;           // [n]
-  const float *dy, *x;  // [n]
+  GradOut dx;      // [n]
+  ValuesIn dy, x;  // [n]
   Index n;
   Unary op;
   float a;
@@ -39,8 +39,8 @@ struct Broadcast {
   Index size[4], a[4], b[4];
 };
 struct BinaryFwd {
-  float* y;            // [size]
-  const float *a, *b;  // strided
+  ValuesOut y;    // [size]
+  ValuesIn a, b;  // strided
   Broadcast shape;
   Binary op;
 };
@@ -48,30 +48,30 @@ struct BinaryFwd {
 // both operands are one variable: da is written first. a and b are null where no derivative needs them (add, sub).
 struct BinaryBwd {
   GradOut da, db;
-  const float *dy, *a, *b;
+  ValuesIn dy, a, b;
   Broadcast shape;
   Binary op;
 };
 
 // y = condition ? a : b; a null pointer for a or b stands for the constant `value`.
 struct WhereFwd {
-  float* y;                       // [n]
+  ValuesOut y;                    // [n]
   const std::int32_t* condition;  // [n], not 0 = take a
-  const float *a, *b;             // [n]
+  ValuesIn a, b;                  // [n]
   float value;
   Index n;
 };
 struct WhereBwd {
   GradOut da, db;  // [n]
-  const float* dy;
+  ValuesIn dy;
   const std::int32_t* condition;
   Index n;
 };
 
 // y = x * keep / (1 - p), keep drawn by Philox: the backward pass draws it again, so no mask is stored.
 struct Dropout {
-  GradOut y;       // [n]; backward: y is dx and x is dy
-  const float* x;  // [n]
+  GradOut y;   // [n]; backward: y is dx and x is dy
+  ValuesIn x;  // [n]
   Index n;
   float p;
   RandomKey key;
@@ -80,7 +80,7 @@ struct Dropout {
 // y[i] = x[i] (or += ) over a box of four sizes, both sides strided: permute, slice, concatenate and their gradients.
 struct StridedCopy {
   GradOut y;
-  const float* x;
+  ValuesIn x;
   Index size[4], y_stride[4], x_stride[4];
 };
 
@@ -101,41 +101,42 @@ struct FillUniform {
 
 // n = 0 writes zeros (x may be null then).
 struct SumFwd {
-  GradOut y;       // [outer, inner] = scale * sum_n x
-  const float* x;  // [outer, n, inner]
+  GradOut y;   // [outer, inner] = scale * sum_n x
+  ValuesIn x;  // [outer, n, inner]
   Index outer, n, inner;
   float scale;
 };
 struct SumBwd {
-  GradOut dx;       // [outer, n, inner] = scale * dy
-  const float* dy;  // [outer, inner]
+  GradOut dx;   // [outer, n, inner] = scale * dy
+  ValuesIn dy;  // [outer, inner]
   Index outer, n, inner;
   float scale;
 };
 // At a tie the first of the largest wins, and takes the whole gradient. A NaN wins over every number.
 struct MaxFwd {
-  float* y;              // [outer, inner]
+  ValuesOut y;           // [outer, inner]
   std::int32_t* argmax;  // [outer, inner]
-  const float* x;        // [outer, n, inner], n >= 1
+  ValuesIn x;            // [outer, n, inner], n >= 1
   Index outer, n, inner;
 };
 struct MaxBwd {
   GradOut dx;                  // [outer, n, inner]
-  const float* dy;             // [outer, inner]
+  ValuesIn dy;                 // [outer, inner]
   const std::int32_t* argmax;  // [outer, inner]
   Index outer, n, inner;
 };
 // Running sum; `reverse` runs from the end, which is the gradient of the forward direction.
 struct Cumsum {
   GradOut y;
-  const float* x;  // [outer, n, inner]
+  ValuesIn x;  // [outer, n, inner]
   Index outer, n, inner;
   bool reverse;
 };
-// Softmax or log-softmax. A row whose every entry is -infinity gives zeros (log: -infinity) and no gradient.
+// Softmax or log-softmax, in float whatever x is: 8 bits will not do for logarithms. A row whose every entry is
+// -infinity gives zeros (log: -infinity) and no gradient.
 struct SoftmaxFwd {
   float* y;
-  const float* x;  // [outer, n, inner]
+  ValuesIn x;  // [outer, n, inner]
   Index outer, n, inner;
   bool log;
 };
@@ -146,42 +147,46 @@ struct SoftmaxBwd {
   bool log;
 };
 struct LogSumExpFwd {
-  float* y;        // [outer, inner]
-  const float* x;  // [outer, n, inner]
+  float* y;    // [outer, inner]
+  ValuesIn x;  // [outer, n, inner]
   Index outer, n, inner;
 };
 struct LogSumExpBwd {
   GradOut dx;
   const float *dy, *y;  // [outer, inner]
-  const float* x;       // [outer, n, inner]
+  ValuesIn x;           // [outer, n, inner]
   Index outer, n, inner;
 };
 
 // ---- norms over the last axis ---------------------------------------------------------------------------------------
 
-struct LayerNormFwd {             // y = (x - mean) * rstd * gamma + beta
-  float *y, *mean, *rstd;         // [R,C] [R] [R]
-  const float *x, *gamma, *beta;  // [R,C] [C] [C]
+struct LayerNormFwd {         // y = (x - mean) * rstd * gamma + beta
+  ValuesOut y;                // [R,C]
+  float *mean, *rstd;         // [R]
+  ValuesIn x;                 // [R,C]
+  const float *gamma, *beta;  // [C]
   Index R, C;
   float eps;
 };
 struct LayerNormBwd {
   GradOut dx, dgamma, dbeta;         // [R,C] [C] [C]
-  const float *dy, *x;               // [R,C]
+  ValuesIn dy, x;                    // [R,C]
   const float *gamma, *mean, *rstd;  // [C] [R] [R]
   Index R, C;
 };
 // y = x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + eps); gamma may be null (ones). A row of zeros with eps = 0 has
 // rstd = 0: output and gradient are 0.
 struct RmsNormFwd {
-  float *y, *rstd;         // [R,C] [R]
-  const float *x, *gamma;  // [R,C] [C]
+  ValuesOut y;         // [R,C]
+  float* rstd;         // [R]
+  ValuesIn x;          // [R,C]
+  const float* gamma;  // [C]
   Index R, C;
   float eps;
 };
 struct RmsNormBwd {
   GradOut dx, dgamma;         // [R,C] [C]
-  const float *dy, *x;        // [R,C]
+  ValuesIn dy, x;             // [R,C]
   const float *gamma, *rstd;  // [C] [R]
   Index R, C;
 };
@@ -199,30 +204,30 @@ enum class Epilogue { none, gelu, gelu_bwd };
 // c_row apart. A batch stride of 0 reads the same matrix again. An epilogue or a residual needs a single batch; an
 // epilogue does not add to c.
 struct Gemm {
-  GradOut c;           // [M,N]
-  const float *a, *b;  // [M,K] [K,N]
-  const float* bias;   // [N] or null; never where c.add: a gradient has none
+  GradOut c;          // [M,N]
+  ValuesIn a, b;      // [M,K] [K,N]
+  const float* bias;  // [N] or null; never where c.add: a gradient has none
   Index M, N, K;
   Index a_row, a_col, b_row, b_col, c_row;
   Index batch[2] = {1, 1};
   Index a_batch[2] = {0, 0}, b_batch[2] = {0, 0}, c_batch[2] = {0, 0};
   bool bf16 = false;  // a and b are rounded to bfloat16 first; sums stay float
   Epilogue epilogue = Epilogue::none;
-  float* saved = nullptr;           // [M,N], for an epilogue
-  const float* residual = nullptr;  // [M,N] or null
+  ValuesOut saved = nullptr;    // [M,N], for an epilogue
+  ValuesIn residual = nullptr;  // [M,N] or null
 };
 
 // ---- tables and losses ----------------------------------------------------------------------------------------------
 
 struct EmbeddingFwd {
-  float* y;                 // [R,C] = table[ids]
-  const float* table;       // [V,C]
+  ValuesOut y;              // [R,C] = table[ids]
+  ValuesIn table;           // [V,C]
   const std::int32_t* ids;  // [R], each in 0 .. V-1 (the op checks)
   Index R, C, V;
 };
 struct EmbeddingBwd {
   GradOut dtable;           // [V,C]; rows are added up in the order of ids
-  const float* dy;          // [R,C]
+  ValuesIn dy;              // [R,C]
   const std::int32_t* ids;  // [R]
   Index R, C, V;
   std::int32_t padding;  // this row gets no gradient; -1: none
@@ -230,7 +235,7 @@ struct EmbeddingBwd {
 // loss_r = -(1-s) log p_target - s/V sum_v log p_v, s = smoothing; 0 where the target is `ignore`.
 struct CrossEntropyFwd {
   float *loss, *lse;            // [R] [R]
-  const float* logits;          // [R,V]
+  ValuesIn logits;              // [R,V]
   const std::int32_t* targets;  // [R]
   Index R, V;
   std::int32_t ignore;
@@ -239,7 +244,8 @@ struct CrossEntropyFwd {
 struct CrossEntropyBwd {
   GradOut dlogits;              // [R,V] = dloss_r (softmax - target distribution); may be the memory of `logits`
   const float* dloss;           // [R]
-  const float *logits, *lse;    // [R,V] [R]
+  ValuesIn logits;              // [R,V]
+  const float* lse;             // [R]
   const std::int32_t* targets;  // [R]
   Index R, V;
   std::int32_t ignore;

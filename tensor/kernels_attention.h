@@ -1,13 +1,13 @@
 // The contract's structs for attention; kernels.h has the legend, what all kernels share, and the list.
 #pragma once
-#include "tensor/grad_out.h"
+#include "tensor/values.h"
 
 namespace flexformer {
 
 // One of q, k, v or out as [B,N,H,d] seen through strides: element (b,i,h,c) is p[b*batch + i*row + h*head + c]. The
 // same kernel so serves separate tensors [B,H,N,d] and one packed projection [B,N,3,H,d].
 struct HeadsIn {
-  const float* p;
+  ValuesIn p;
   Index batch, row, head;
 };
 struct HeadsOut {
@@ -40,9 +40,9 @@ struct SoftmaxAttentionBwd {
 };
 // One query against a cache of the keys and values so far.
 struct SoftmaxAttentionStep {
-  float* out;                  // [B,H,dv]
-  const float* q;              // [B,H,d]
-  const float *keys, *values;  // [B,H,capacity,d] [B,H,capacity,dv], the first `length` rows filled
+  ValuesOut out;          // [B,H,dv]
+  ValuesIn q;             // [B,H,d]
+  ValuesIn keys, values;  // [B,H,capacity,d] [B,H,capacity,dv], the first `length` rows filled
   Index B, H, d, dv, length, capacity;
   float scale;
 };
@@ -73,10 +73,10 @@ struct FeatureMapGrad {
 Index feature_count(FeatureKind kind, Index n, Index d);
 int weight_sets(FeatureKind kind);  // 2: the map has w1 and w2; 1: w1; 0: neither
 
-// A feature map by itself, of queries or of keys.
+// A feature map by itself, of queries or of keys. Features are float.
 struct FeatureFwd {
-  float* y;        // [B,H,N,M]
-  const float* x;  // [B,H,N,d]
+  float* y;    // [B,H,N,M]
+  ValuesIn x;  // [B,H,N,d]
   FeatureMap map;
   Index B, H, N, d;
   bool keys;
@@ -84,7 +84,8 @@ struct FeatureFwd {
 struct FeatureBwd {
   GradOut dx;  // [B,H,N,d]
   FeatureMapGrad dmap;
-  const float *dy, *x;  // [B,H,N,M] [B,H,N,d]
+  const float* dy;  // [B,H,N,M]
+  ValuesIn x;       // [B,H,N,d]
   FeatureMap map;
   Index B, H, N, d;
   bool keys;
@@ -122,10 +123,10 @@ struct LinearAttentionBwd {
 // One token of causal linear attention: the state takes the key in, then answers the query. Both parts of polaformer's
 // values are served at once (the first has (dv+1)/2 of them).
 struct LinearAttentionStep {
-  float* out;               // [B,H,dv]
+  ValuesOut out;            // [B,H,dv]
   float* state;             // [B,H,M,dv+1]: sum of w_j phi(k_j) [v_j, 1]
   float *weight_sum, *max;  // [B,H] [B,H]: sum of w_j; the largest log-weight, -infinity at the start
-  const float *q, *k, *v;   // [B,H,d] [B,H,d] [B,H,dv]
+  ValuesIn q, k, v;         // [B,H,d] [B,H,d] [B,H,dv]
   FeatureMap map;
   Index B, H, d, dv;
   float floor;
@@ -135,8 +136,8 @@ struct LinearAttentionStep {
 // Rotary positions on the q and k parts of a packed projection: channels 2c and 2c+1 of a head turn by
 // (position + t) * base^(-2c/d). sign = -1 turns back, which is the gradient.
 struct Rope {
-  GradOut y;       // [B,T,3,H,d]; the v part is copied
-  const float* x;  // [B,T,3,H,d]
+  GradOut y;   // [B,T,3,H,d]; the v part is copied
+  ValuesIn x;  // [B,T,3,H,d]
   Index B, T, H, d, position;
   float base, sign;
 };

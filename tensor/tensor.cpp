@@ -1,7 +1,9 @@
 #include "tensor/tensor.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <utility>
 
 #include "tensor/device_memory.h"
 
@@ -21,8 +23,6 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
 }
 
 }  // namespace
-
-Index size_of(DType dtype) { return dtype == DType::bf16 ? 2 : 4; }
 
 const char* name_of(DType dtype) {
   switch (dtype) {
@@ -91,6 +91,13 @@ void* Tensor::checked(DType expected) const {
 
 float* Tensor::data() { return static_cast<float*>(checked(DType::f32)); }
 const float* Tensor::data() const { return static_cast<const float*>(checked(DType::f32)); }
+ValuesOut Tensor::values() {
+  const ValuesIn x = std::as_const(*this).values();
+  return {const_cast<char*>(x.p), x.dtype};
+}
+ValuesIn Tensor::values() const {
+  return {static_cast<const char*>(checked(dtype_ == DType::bf16 ? DType::bf16 : DType::f32)), dtype_};
+}
 std::int32_t* Tensor::ints() { return static_cast<std::int32_t*>(checked(DType::i32)); }
 const std::int32_t* Tensor::ints() const { return static_cast<const std::int32_t*>(checked(DType::i32)); }
 
@@ -122,15 +129,20 @@ void Tensor::copy_from(const Tensor& source) {
 
 float Tensor::item() const {
   check("item", numel() == 1, "shape ", shape_, " has ", numel(), " elements, not one");
-  float value;
-  copy_bytes(&value, Device::cpu, data(), device_, sizeof value);
-  return value;
+  return to_vector()[0];
 }
 
 std::vector<float> Tensor::to_vector() const {
-  std::vector<float> values(static_cast<std::size_t>(numel()));
-  copy_bytes(values.data(), Device::cpu, data(), device_, values.size() * sizeof(float));
-  return values;
+  const ValuesIn x = values();
+  std::vector<float> floats(static_cast<std::size_t>(numel()));
+  if (dtype_ == DType::f32) {
+    copy_bytes(floats.data(), Device::cpu, x.p, device_, floats.size() * sizeof(float));
+    return floats;
+  }
+  std::vector<std::uint16_t> halves(floats.size());  // a bfloat16 is the upper half of a float
+  copy_bytes(halves.data(), Device::cpu, x.p, device_, halves.size() * sizeof halves[0]);
+  for (std::size_t i = 0; i < halves.size(); ++i) floats[i] = std::bit_cast<float>(std::uint32_t(halves[i]) << 16);
+  return floats;
 }
 
 }  // namespace flexformer

@@ -9,13 +9,10 @@
 #include <vector>
 
 #include "tensor/allocator.h"
-#include "tensor/shape.h"
+#include "tensor/values.h"
 
 namespace flexformer {
 
-enum class DType { f32, i32, bf16 };
-
-Index size_of(DType dtype);
 const char* name_of(DType dtype);
 const char* name_of(Device device);
 
@@ -43,6 +40,9 @@ class Tensor {
   // The elements; a kernel's argument only where device() is not the CPU. Throws Error if the element type is another.
   float* data();
   const float* data() const;
+  // The same for a kernel that takes activations, which may be f32 or bf16.
+  ValuesOut values();
+  ValuesIn values() const;
   std::int32_t* ints();
   const std::int32_t* ints() const;
 
@@ -53,7 +53,7 @@ class Tensor {
   void copy_from(const Tensor& source);  // same shape and type, from any device
 
   float item() const;                    // the only element
-  std::vector<float> to_vector() const;  // a copy on the host
+  std::vector<float> to_vector() const;  // a copy on the host, as floats
   bool shares_memory_with(const Tensor& other) const { return block_ && block_ == other.block_; }
 
  private:

@@ -71,6 +71,7 @@ std::optional<Case> find_case(const std::string& name) {
     const AttentionKind* kind = kind_from(parts[2]);
     for (const LanguageShape& shape : language_shapes)
       if (kind && parts[1] == shape.name) return step_case(shape, *kind);
+    if (kind && parts[1] == gpt2_shape.name) return step_case(gpt2_shape, *kind);
   }
   if (is("encoder", 3) || is("decode", 3)) {
     const AttentionKind* kind = kind_from(parts[1]);
@@ -80,7 +81,12 @@ std::optional<Case> find_case(const std::string& name) {
   if (is("attention", 4) && (parts[1] == "full" || parts[1] == "causal")) {
     const AttentionKind* kind = kind_from(parts[2]);
     const Index N = size_from(parts[3]);
-    if (kind && N > 0) return attention_case(*kind, N, parts[1] == "causal");
+    if (kind && N > 0) return attention_case(*kind, small_layer(N), N, parts[1] == "causal");
+  }
+  if (is("gpt2_attention", 3)) {
+    const AttentionKind* kind = kind_from(parts[1]);
+    const Index N = size_from(parts[2]);
+    if (kind && N > 0) return attention_case(*kind, gpt2_layer, N, true);
   }
   return {};
 }
@@ -88,8 +94,10 @@ std::optional<Case> find_case(const std::string& name) {
 [[noreturn]] void no_such_case(const std::string& name) {
   std::string kinds;
   for (const std::string& kind : attention_kind_names()) kinds += (kinds.empty() ? "" : "|") + kind;
-  throw UsageError(text("there is no case '", name, "'; there are product:MxNxK:NN|NT|TN:BATCH, step:small|big:KIND, ",
-                        "encoder:KIND:N, attention:full|causal:KIND:N and decode:KIND:CONTEXT, where KIND is ", kinds));
+  throw UsageError(text(
+      "there is no case '", name, "'; there are product:MxNxK:NN|NT|TN:BATCH, step:small|big|gpt2:KIND, ",
+      "encoder:KIND:N, attention:full|causal:KIND:N, gpt2_attention:KIND:N and decode:KIND:CONTEXT, where KIND is ",
+      kinds));
 }
 
 int run_case(const Options& options) {

@@ -11,29 +11,31 @@ namespace {
 constexpr Index tokens = 8192;
 
 struct Layer {
-  static constexpr Index heads = 4, d = 32;
-
-  Layer(const AttentionKind& kind, Index B, Index N, bool causal)
+  Layer(const AttentionKind& kind, const LayerSize& size, Index N, bool causal)
       : kind(kind),
+        heads(size.heads),
+        N(N),
         mask{.causal = causal, .key_mask = {}},
-        qkv(random_tensor({B, N, 3 * heads * d}, 3), true),
-        w1(random_tensor({heads, kind.features == FeatureKind::polaformer ? 1 : d, d}, 4, 0.2f), kind.learns_map),
-        w2(random_tensor({heads, d, d}, 5, 0.2f), kind.learns_map),
+        qkv(cast(Var(random_tensor({size.batch, N, 3 * heads * size.d}, 3)), activation_dtype(target)).value(), true),
+        w1(random_tensor({heads, kind.features == FeatureKind::polaformer ? 1 : size.d, size.d}, 4, 0.2f),
+           kind.learns_map),
+        w2(random_tensor({heads, size.d, size.d}, 5, 0.2f), kind.learns_map),
         tau(Tensor::full({heads}, 2.4f, target), true),
-        dy(random_tensor({B, N, heads * d}, 6)) {}
+        dy(random_tensor({size.batch, N, heads * size.d}, 6)) {}
 
   void pass() {
     for (const Var* v : {&qkv, &w1, &w2, &tau}) v->clear_grad();
     Tape tape;
     const int sets = weight_sets(kind.features);
     const FeatureMapVars map{kind.features, sets > 0 ? w1 : Var(), sets > 1 ? w2 : Var(), kind.has_tau ? tau : Var(),
-                             tokens};
+                             N};
     const Var y = kind.is_linear ? linear_self_attention(qkv, heads, map, mask, kind.language_floor)
                                  : softmax_self_attention(qkv, heads, mask);
     tape.backward(y, dy);
   }
 
   AttentionKind kind;
+  Index heads, N;
   AttentionMask mask;
   Var qkv, w1, w2, tau;
   Tensor dy;
@@ -52,7 +54,7 @@ Json table(Console& console, bool causal) {
     double softmax = 0;
     for (std::size_t i = 0; i < attention_kinds().size(); ++i) {
       const AttentionKind& kind = attention_kinds()[i];
-      const Measurement m = measure(attention_case(kind, N, causal));
+      const Measurement m = measure(attention_case(kind, small_layer(N), N, causal));
       const double seconds = median(m.seconds);
       if (!kind.is_linear) softmax = seconds;
       if (kind.is_linear && seconds < softmax && overtakes[i] == 0) overtakes[i] = N;
@@ -70,14 +72,15 @@ Json table(Console& console, bool causal) {
 
 }  // namespace
 
-Case attention_case(const AttentionKind& kind, Index N, bool causal) {
-  const Index B = std::max<Index>(1, tokens / N);
-  const auto prepare = [kind, B, N, causal]() -> Call {
-    const auto layer = std::make_shared<Layer>(kind, B, N, causal);
+LayerSize small_layer(Index N) { return {std::max<Index>(1, tokens / N), 4, 32}; }
+
+Case attention_case(const AttentionKind& kind, const LayerSize& size, Index N, bool causal) {
+  const auto prepare = [kind, size, N, causal]() -> Call {
+    const auto layer = std::make_shared<Layer>(kind, size, N, causal);
     return [layer] { layer->pass(); };
   };
-  return {text("attention:", causal ? "causal" : "full", ":", kind.name, ":", N), double(B * N), N > 4096 ? 1 : 3, 0,
-          prepare};
+  return {text("attention:", causal ? "causal" : "full", ":", kind.name, ":", N), double(size.batch * N),
+          N > 4096 ? 1 : 3, 0, prepare};
 }
 
 Json attention(Console& console) {

@@ -19,6 +19,8 @@ inline constexpr LanguageShape language_shapes[] = {
     {"small", 128, 4, 4, 256, 256, 16, true},
     {"big", 512, 6, 8, 8192, 512, 4, false},
 };
+// GPT-2's smallest, of 124 million parameters: a batch for a GPU, in no table.
+inline constexpr LanguageShape gpt2_shape = {"gpt2", 768, 12, 12, 50257, 1024, 16, false};
 
 // Forward, backward and AdamW, without clipping.
 Case step_case(const LanguageShape& shape, const AttentionKind& kind);

@@ -55,7 +55,7 @@ Gemm ProductOperands::gemm(Precision precision) {
 Case product_case(const Product& product) {
   const auto prepare = [product]() -> Call {
     const auto operands = std::make_shared<ProductOperands>(product);
-    return [operands] { launch(target, operands->gemm(product_precision())); };
+    return [operands] { launch(target, operands->gemm(precision())); };
   };
   return {"product:" + product.name(), product.operations(), 5, 0.02, prepare};
 }

@@ -125,12 +125,43 @@ without_gpu() {
     "${lm[@]}" --out="$tmp/auto" | grep '^on the CPU: ' && grep '"device": "cpu"' "$tmp/auto/summary.json"
 }
 
-# speed CASE: the median of some calls, after one to warm up.
+# speed CASE PRECISION [REPEATS]: the median of some calls, after one to warm up. What is known of the case's size turns
+# milliseconds into the figure that others quote: tokens/s and the share of an H200's 989 TFLOP/s (6 operations for each
+# of 124 million parameters and 12 layers x 768 channels x 1,024 keys x 12 for attention), or ns per token and head.
 speed() {
-  local median
-  "$build/bench" --case="$1" --device=cuda --repeats=5 || return
-  median=$(sed -n 's/.*"seconds":\[\([^]]*\)\].*/\1/p' "$tmp/log" | tr ',' '\n' | sort -g | sed -n 3p)
-  note "$(awk -v s="$median" 'BEGIN { printf "%.3f ms", 1000 * s }')"
+  local median repeats=${3:-5}
+  "$build/bench" --case="$1" --device=cuda --precision="$2" --repeats="$repeats" || return
+  median=$(sed -n 's/.*"seconds":\[\([^]]*\)\].*/\1/p' "$tmp/log" | tr ',' '\n' | sort -g | sed -n $(((repeats + 1) / 2))p)
+  note "$(awk -v s="$median" -v name="$1" 'BEGIN {
+    printf "%.3f ms", 1000 * s
+    n = split(name, part, ":")
+    if (name ~ /^step:gpt2:/) {
+      rate = 16 * 1024 / s
+      printf ", %.0f tokens/s, %.1f %%", rate, 100 * rate * (6 * 124.4e6 + 12 * 12 * 768 * 1024) / 989e12
+    }
+    if (part[1] == "gpt2_attention") printf ", %.2f ns per token and head", 1e9 * s / (8 * 12 * part[n])
+  }')"
+}
+
+# flash N: the same sizes as gpt2_attention, by PyTorch.
+flash() {
+  python3 -c 'import torch; exit(not torch.cuda.is_available())' 2>/dev/null || { note "no PyTorch with CUDA"; return 77; }
+  note "$(python3 - "$1" <<'END'
+import sys, time, torch
+N = int(sys.argv[1])
+qkv = [torch.randn(8, 12, N, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+dy = torch.randn(8, 12, N, 64, device="cuda", dtype=torch.bfloat16)
+seconds = []
+for _ in range(6):
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    torch.nn.functional.scaled_dot_product_attention(*qkv, is_causal=True).backward(dy)
+    torch.cuda.synchronize()
+    seconds.append(time.perf_counter() - start)
+s = sorted(seconds[1:])[2]
+print(f"{1e3 * s:.3f} ms, {1e9 * s / (8 * 12 * N):.2f} ns per token and head")
+END
+)"
 }
 
 # ---- The table -------------------------------------------------------------------------------------------------------
@@ -192,9 +223,17 @@ if [ $failed = 0 ]; then
   check 20 "without a GPU" without_gpu
   check 50 "compute-sanitizer memcheck" sanitized memcheck 40
   check 50 "compute-sanitizer racecheck" sanitized racecheck 40
-  if [ "$CUDA" = emu ]; then cases=(product:64x64x64:NN:1)
-  else cases=({attention:full,attention:causal}:{softmax,flexformer_n}:{1024,8192} step:big:{softmax,flexformer_n}); fi
-  for case in "${cases[@]}"; do check 20 "speed of $case" speed "$case"; done
+  if [ "$CUDA" = emu ]; then
+    for precision in f32 bf16; do check 20 "speed of a product, $precision" speed product:64x64x64:NN:1 $precision; done
+  else
+    for kind in softmax flexformer_n; do check 30 "training step of GPT-2 124M, $kind, bf16" speed step:gpt2:$kind bf16; done
+    for n in 1024 4096 16384 65536; do
+      check 15 "flexformer_n attention, N = $n, bf16" speed gpt2_attention:flexformer_n:$n bf16
+      check 15 "softmax attention, N = $n, bf16" speed gpt2_attention:softmax:$n bf16 $((n > 20000 ? 1 : 3))
+      check 15 "PyTorch's scaled_dot_product_attention, N = $n" flash $n
+    done
+    for kind in softmax flexformer_n; do check 20 "training step, dim 512, $kind, f32" speed step:big:$kind f32; done
+  fi
 fi
 
 printf '\n'

@@ -21,19 +21,25 @@ struct Input {
   float a = 0, b = 1;         // mean and deviation, or low and high
   std::vector<float> values;  // where given
   bool frozen = false;        // wants no gradient
+  bool parameter = false;     // stays float where activations are bfloat16
   int same_as = -1;           // the very same Var as an earlier input
 };
 inline Input normal(const Shape& shape, float deviation = 1, float mean = 0) {
-  return {shape, Input::normal, mean, deviation, {}, false, -1};
+  return {shape, Input::normal, mean, deviation, {}, false, false, -1};
 }
 inline Input uniform(const Shape& shape, float low, float high) {
-  return {shape, Input::uniform, low, high, {}, false, -1};
+  return {shape, Input::uniform, low, high, {}, false, false, -1};
 }
 inline Input given(const Shape& shape, std::vector<float> values) {
-  return {shape, Input::given, 0, 0, std::move(values), false, -1};
+  return {shape, Input::given, 0, 0, std::move(values), false, false, -1};
 }
 inline Input frozen(Input input) {
   input.frozen = true;
+  return input;
+}
+
+inline Input parameter(Input input) {
+  input.parameter = true;
   return input;
 }
 
@@ -44,6 +50,7 @@ struct OpCase {
   std::function<Array(const Arrays&)> reference;
   // |ours - reference| <= tolerance * (|reference| + its root mean square), for every element.
   double value_tolerance = 2e-6, gradient_tolerance = 1e-5;
+  double bf16_tolerance = 1e-2;  // |ours - float| / |float| of a result where activations are bfloat16
 };
 using OpCases = std::vector<OpCase>;
 

@@ -47,6 +47,9 @@ void add_softmax(OpCases& cases, const Size& s, const Mode& mode, float deviatio
        deviation > 1 ? 3e-4 : 5e-5});  // scores of 100 are known to 1e-5, and so are their exponentials
 }
 
+// Gradients of weights are differences of values and outputs, and outputs have been rounded.
+constexpr double kLinearInBf16 = 5e-2;
+
 // A row of linear attention. The inputs are chosen so that denominators stay well away from 0, or from the floor.
 struct LinearRow {
   FeatureKind kind;
@@ -84,8 +87,8 @@ std::vector<Input> map_inputs(const LinearRow& row, Index H, Index n, Index d) {
   std::vector<Input> inputs;
   const float deviation = 1 / std::sqrt(std::sqrt(float(d)));
   for (int set = 0; set < weight_sets(row.kind); ++set)
-    inputs.push_back(normal({H, row.kind == FeatureKind::polaformer ? 1 : n, d}, deviation));
-  if (row.tau) inputs.push_back(normal({H}, 0.25f, std::log(2 * std::sqrt(float(d)))));
+    inputs.push_back(parameter(normal({H, row.kind == FeatureKind::polaformer ? 1 : n, d}, deviation)));
+  if (row.tau) inputs.push_back(parameter(normal({H}, 0.25f, std::log(2 * std::sqrt(float(d))))));
   return inputs;
 }
 // Map is FeatureMapVars or naive::Map.
@@ -127,7 +130,7 @@ void add_linear(OpCases& cases, const LinearRow& row, const Size& s, Index n, co
                      return naive::linear_attention(x[0], x[1], x[2], map_arrays(row, x, 3), reference,
                                                     double(row.floor));
                    },
-                   2e-5, 1e-4});
+                   2e-5, 1e-4, kLinearInBf16});
 }
 
 void add_packed(OpCases& cases, const Size& s, const Mode& mode) {
@@ -155,7 +158,7 @@ void add_packed(OpCases& cases, const Size& s, const Mode& mode) {
                            naive::head_part(x[0], H, 0), naive::head_part(x[0], H, 1), naive::head_part(x[0], H, 2),
                            map_arrays(row, x, 1), reference, double(row.floor)));
                      },
-                     2e-5, 1e-4});
+                     2e-5, 1e-4, kLinearInBf16});
   }
 }
 
@@ -217,7 +220,7 @@ void add_blind_rows(OpCases& cases) {
                          return naive::linear_attention(x[0], x[1], x[2], map_arrays(row, x, 3), reference,
                                                         double(row.floor));
                        },
-                       2e-5, 1e-4});
+                       2e-5, 1e-4, kLinearInBf16});
     }
   }
 }
@@ -232,7 +235,7 @@ void add_heavy_keys(OpCases& cases) {
   for (bool causal : {false, true})
     cases.push_back(
         {text("linear_attention heavy key ", causal ? "causal" : "full"),
-         {given({1, 1, 20, 4}, queries), given({1, 1, 20, 4}, keys), normal({1, 1, 20, 3}), given({1}, {0})},
+         {given({1, 1, 20, 4}, queries), given({1, 1, 20, 4}, keys), normal({1, 1, 20, 3}), parameter(given({1}, {0}))},
          [=](const Vars& x) {
            return linear_attention(x[0], x[1], x[2], map_vars(row, x, 3), {causal, {}}, 0);
          },
@@ -240,7 +243,8 @@ void add_heavy_keys(OpCases& cases) {
            return naive::linear_attention(x[0], x[1], x[2], map_arrays(row, x, 3), {causal, {}}, 0);
          },
          2e-5,
-         1e-4});
+         1e-4,
+         1});  // the output is all but the heavy key's value: what is left of their difference is rounding
 }
 
 // Heads, features and sequences that kernels cut in pieces along every axis.

@@ -47,7 +47,8 @@ Array loss(const Row& row, const naive::Mask& mask, const Arrays& x) {
         const Index row_at = ((b * H + h) * N + i) * N;
         double magnitudes = 0;
         for (Index j = 0; j < N; ++j) magnitudes += std::abs(A[row_at + j]);
-        // A has a positive denominator, as the floor is: with a larger one weights add up to 1, and stay where it holds.
+        // A has a positive denominator, as the floor is: with a larger one weights add up to 1, and stay where it
+        // holds.
         const double by = row.by == DistilledSum::own ? 1 : std::max(magnitudes, 1.0);
         for (Index at = row_at; at < row_at + N; ++at) sums[h] -= P[at] * std::log(std::max(A[at] / by, 1e-6));
       }
@@ -75,9 +76,9 @@ void add_distillation_cases(OpCases& cases) {
     const float reach = row.by == DistilledSum::own ? 0.3f : 2;  // far enough apart for negative weights
     std::vector<Input> inputs{frozen(normal(teacher)), frozen(normal(teacher)), normal(shape, reach),
                               normal(shape, reach)};
-    if (row.kind != FeatureKind::elu1) inputs.push_back(normal({row.H, row.n, row.d}, 0.5f));
-    if (row.kind == FeatureKind::trig_n) inputs.push_back(normal({row.H, row.n, row.d}, 0.5f));
-    if (row.tau) inputs.push_back(normal({row.H}, 0.25f, 1));
+    if (row.kind != FeatureKind::elu1) inputs.push_back(parameter(normal({row.H, row.n, row.d}, 0.5f)));
+    if (row.kind == FeatureKind::trig_n) inputs.push_back(parameter(normal({row.H, row.n, row.d}, 0.5f)));
+    if (row.tau) inputs.push_back(parameter(normal({row.H}, 0.25f, 1)));
     AttentionMask mask{row.causal, {}};
     naive::Mask reference{row.causal, {}};
     if (row.masked) {

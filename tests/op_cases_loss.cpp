@@ -23,7 +23,7 @@ void add_embeddings(OpCases& cases) {
     const Tensor positions = Tensor::from_ints(row.ids, ids);
     const std::vector<float> table = normal_numbers(row.V * row.C, 2);
     cases.push_back({text("embedding ", row.ids, " of ", row.V, "x", row.C, " padding ", row.padding),
-                     {given({row.V, row.C}, table)},
+                     {parameter(given({row.V, row.C}, table))},
                      [=](const Vars& x) { return embedding(x[0], positions.to(x[0].device()), row.padding); },
                      // The padding row is a constant: it is read as it was, whatever x says.
                      [=](const Arrays& x) {
@@ -76,21 +76,20 @@ void add_loss_cases(OpCases& cases) {
     Shape shape = row.targets;
     shape.append(I);
     const CrossEntropyOptions options{.ignore_index = row.ignore, .label_smoothing = row.smoothing, .mean = row.mean};
-    cases.push_back({text("linear_cross_entropy ", shape, " to ", row.V, " smoothing ", row.smoothing,
-                          row.mean ? " mean" : " sum", " x", row.deviation),
-                     {normal(shape), normal({row.V, I}, std::min(row.deviation, 3.0f) / 4), normal({row.V})},
-                     [=](const Vars& x) {
-                       return linear_cross_entropy(x[0], x[1], x[2], wanted.to(x[0].device()), options);
-                     },
-                     [=](const Arrays& x) {
-                       const Array flat = naive::reshape(x[0], {x[0].numel() / I, I});
-                       const Array logits = zip(naive::matmul(flat, naive::transpose(x[1])), x[2],
-                                                [](double a, double b) { return a + b; });
-                       return naive::cross_entropy(naive::reshape(logits, shape.with(-1, row.V)), targets, row.ignore,
-                                                   double(row.smoothing), row.mean);
-                     },
-                     4e-6,
-                     2e-5});
+    cases.push_back(
+        {text("linear_cross_entropy ", shape, " to ", row.V, " smoothing ", row.smoothing, row.mean ? " mean" : " sum",
+              " x", row.deviation),
+         {normal(shape), parameter(normal({row.V, I}, std::min(row.deviation, 3.0f) / 4)), parameter(normal({row.V}))},
+         [=](const Vars& x) { return linear_cross_entropy(x[0], x[1], x[2], wanted.to(x[0].device()), options); },
+         [=](const Arrays& x) {
+           const Array flat = naive::reshape(x[0], {x[0].numel() / I, I});
+           const Array logits =
+               zip(naive::matmul(flat, naive::transpose(x[1])), x[2], [](double a, double b) { return a + b; });
+           return naive::cross_entropy(naive::reshape(logits, shape.with(-1, row.V)), targets, row.ignore,
+                                       double(row.smoothing), row.mean);
+         },
+         4e-6,
+         2e-5});
   }
   cases.push_back({"cross_entropy with nothing to count",
                    {normal({3, 4})},

@@ -169,23 +169,32 @@ void add_norm_cases(OpCases& cases) {
   const auto unit_reference = [](const Arrays& x) { return naive::along(x[0], -1, naive::l2_normalize); };
   for (const Shape& shape : {Shape{7}, Shape{2, 3, 5}, Shape{1, 12}, Shape{7, 65}, Shape{3, 63}, Shape{2, 1, 3, 8},
                              Shape{5, 2}, Shape{0, 4}, Shape{1500, 33}, Shape{3, 515}}) {
-    const Input x = normal(shape, 2, 0.5f), gamma = normal({shape.last()}), beta = normal({shape.last()});
+    const Input x = normal(shape, 2, 0.5f), gamma = parameter(normal({shape.last()})),
+                beta = parameter(normal({shape.last()}));
     cases.push_back({text("layer_norm ", shape), {x, gamma, beta}, layer, layer_reference, 5e-6, 5e-5});
     cases.push_back({text("rms_norm ", shape), {x, gamma}, rms, rms_reference, 5e-6, 5e-5});
     cases.push_back({text("rms_norm without gamma ", shape), {x}, bare, bare_reference});
     cases.push_back({text("l2_normalize ", shape), {x}, unit, unit_reference});
   }
-  cases.push_back(
-      {"layer_norm offset", {normal({3, 8}, 1, 1000), normal({8}), normal({8})}, layer, layer_reference, 2e-4, 1e-3});
-  cases.push_back(
-      {"layer_norm of one channel", {normal({5, 1}), normal({1}), normal({1})}, layer, layer_reference, 5e-6, 5e-5});
+  cases.push_back({"layer_norm offset",
+                   {normal({3, 8}, 1, 1000), parameter(normal({8})), parameter(normal({8}))},
+                   layer,
+                   layer_reference,
+                   2e-4,
+                   1e-3});
+  cases.push_back({"layer_norm of one channel",
+                   {normal({5, 1}), parameter(normal({1})), parameter(normal({1}))},
+                   layer,
+                   layer_reference,
+                   5e-6,
+                   5e-5});
   cases.push_back({"layer_norm eps",
-                   {normal({3, 8}), normal({8}), normal({8})},
+                   {normal({3, 8}), parameter(normal({8})), parameter(normal({8}))},
                    [](const Vars& x) { return layer_norm(x[0], x[1], x[2], 0.5f); },
                    [](const Arrays& x) {
                      return zip(zip(naive::along(x[0], -1, naive::normalize(0.5)), x[1], product), x[2], total);
                    }});
-  cases.push_back({"rms_norm large", {normal({3, 8}, 1e6f), normal({8})}, rms, rms_reference});
+  cases.push_back({"rms_norm large", {normal({3, 8}, 1e6f), parameter(normal({8}))}, rms, rms_reference});
 }
 
 }  // namespace flexformer::testing

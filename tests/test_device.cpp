@@ -25,17 +25,20 @@ bool is_large(const OpCase& row) {
 // The value, then the gradients of all inputs that have one.
 using Outcome = std::vector<std::vector<float>>;
 
-Outcome run_row(const OpCase& row, Device device, const std::vector<float>& dy, int passes = 1) {
-  const Vars x = variables(row, device);
+Outcome run_row(const OpCase& row, const Vars& x, const std::vector<float>& dy, int passes = 1) {
   Outcome outcome(1);
   for (int pass = 0; pass < passes; ++pass) {
     Tape tape;
     const Var y = row.op(x);
     outcome[0] = y.value().to_vector();
-    if (y.requires_grad()) tape.backward(y, Tensor::from(y.shape(), dy, device));
+    if (y.requires_grad()) tape.backward(y, Tensor::from(y.shape(), dy, y.device()));
   }
   for (const Var& input : x) outcome.push_back(input.has_grad() ? input.grad().to_vector() : std::vector<float>());
   return outcome;
+}
+
+Outcome run_row(const OpCase& row, Device device, const std::vector<float>& dy, int passes = 1) {
+  return run_row(row, variables(row, device), dy, passes);
 }
 
 std::vector<float> upstream(const std::vector<float>& y) {
@@ -78,6 +81,55 @@ void check_row(const OpCase& row) {
   CHECK_EQ(memory::stats(Device::cuda).live_bytes, live);
 }
 
+Tensor in_bf16(const Tensor& x) { return cast(Var(x.to(Device::cuda)), DType::bf16).value(); }
+
+struct InBf16 {
+  InBf16() { set_precision(Precision::bf16); }
+  ~InBf16() { set_precision(Precision::f32); }
+};
+
+// |ours - cpu| / |cpu|, lengths of vectors, where both are finite; infinity where only one is, or NaN is there.
+// Roundings are independent of each other, so it is the whole that must be near, not each small number among large
+// ones.
+double distance(const std::vector<float>& ours, const std::vector<float>& cpu) {
+  double difference = 0, squares = 1e-12;
+  if (ours.size() != cpu.size()) return HUGE_VAL;
+  for (std::size_t i = 0; i < cpu.size(); ++i) {
+    if (ours[i] == cpu[i] && std::isinf(cpu[i])) continue;
+    difference += std::pow(double(ours[i]) - double(cpu[i]), 2);
+    squares += std::pow(double(cpu[i]), 2);
+  }
+  return std::isfinite(difference) ? std::sqrt(difference / squares) : HUGE_VAL;
+}
+
+// Activations in bfloat16, against floats of the same values on the CPU. Parameters and statistics are float in both.
+void check_row_in_bf16(const OpCase& row) {
+  if (for_races && is_large(row)) return;
+  const InBf16 precision;
+  Vars here = variables(row), there = here;
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    const Input& input = row.inputs[i];
+    if (input.same_as >= 0) {
+      here[i] = here[std::size_t(input.same_as)];
+      there[i] = there[std::size_t(input.same_as)];
+    } else {
+      const Tensor x = input.parameter ? here[i].value().to(Device::cuda) : in_bf16(here[i].value());
+      here[i] = Var(Tensor::from(x.shape(), x.to_vector()), !input.frozen);
+      there[i] = Var(x, !input.frozen);
+    }
+  }
+  const std::vector<float> y = row.op(here).value().to_vector();
+  const std::vector<float> dy = in_bf16(Tensor::from({Index(y.size())}, upstream(y))).to_vector();
+  const Outcome cpu = run_row(row, here, dy);
+  const Poisoned poisoned;
+  use(ways[1]);
+  const Outcome ours = run_row(row, there, dy);
+  for (std::size_t i = 0; i < cpu.size(); ++i) {
+    INFO("result ", i, ", the value or a gradient");
+    CHECK_LE(distance(ours[i], cpu[i]), row.bf16_tolerance);
+  }
+}
+
 void check_kernel(const KernelCase& row) {
   const std::vector<float> cpu = row.run(Device::cpu);
   const Poisoned poisoned;
@@ -97,6 +149,13 @@ TEST_CASE("the op table on the device: each row agrees with the CPU") {
   if (!usable()) return;
   for (const OpCase& row : op_cases()) {
     SUBCASE(row.name.c_str()) { check_row(row); }
+  }
+}
+
+TEST_CASE("the op table on the device in bfloat16: each row agrees with the CPU to a few roundings") {
+  if (!usable()) return;
+  for (const OpCase& row : op_cases()) {
+    SUBCASE(row.name.c_str()) { check_row_in_bf16(row); }
   }
 }
 

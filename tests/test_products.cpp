@@ -44,8 +44,8 @@ float to_bf16(float x) {
 
 // Restores the precision that was set before.
 struct InBf16 {
-  InBf16() { set_product_precision(Precision::bf16); }
-  ~InBf16() { set_product_precision(Precision::f32); }
+  InBf16() { set_precision(Precision::bf16); }
+  ~InBf16() { set_precision(Precision::f32); }
 };
 
 struct Size {
@@ -184,7 +184,7 @@ TEST_CASE("products do not depend on the number of threads, in either precision"
   const Var a = random_var({M, K}, 1), b = random_var({N, K}, 2);
   const int before = threads();
   for (Precision precision : {Precision::f32, Precision::bf16}) {
-    set_product_precision(precision);
+    set_precision(precision);
     std::vector<std::vector<float>> first;
     for (int count : {1, 2, 3}) {
       set_threads(count);
@@ -193,7 +193,7 @@ TEST_CASE("products do not depend on the number of threads, in either precision"
       CHECK(all == first);
     }
   }
-  set_product_precision(Precision::f32);
+  set_precision(Precision::f32);
   set_threads(before);
 }
 

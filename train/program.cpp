@@ -111,12 +111,12 @@ void add_machine_options(Options& options) {
   options.add_integer("threads", 0,
                       {.max = 1024, .unit = "threads", .help = "0: all processors; results do not depend on it"});
   options.add_choice("device", "auto", {"auto", "cpu", "cuda"}, "where to compute; auto takes a GPU if there is one");
-  options.add_choice("precision", "f32", {"f32", "bf16"}, "number format of the products");
+  options.add_choice("precision", "f32", {"f32", "bf16"}, "number format of products; on a GPU of activations too");
 }
 
 Device use_machine_options(const Options& options) {
   set_threads(int(options.integer("threads")));
-  set_product_precision(options.text("precision") == "bf16" ? Precision::bf16 : Precision::f32);
+  set_precision(options.text("precision") == "bf16" ? Precision::bf16 : Precision::f32);
   const std::string& device = options.text("device");
   if (device == "cpu") return Device::cpu;
   if (device::trouble().empty()) return Device::cuda;

@@ -7,11 +7,13 @@
 #include "tensor/error.h"
 #include "tests/emu/memory.h"
 
+static std::size_t bytes_of(cudaDataType_t type) { return type == CUDA_R_16BF ? 2 : 4; }
+
 struct cublasLtContext {};
 struct cublasLtMatmulDescOpaque_t {
   cublasOperation_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const float* bias = nullptr;
+  const void* bias = nullptr;  // of the result's type
 };
 struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType_t type;
@@ -21,7 +23,7 @@ struct cublasLtMatrixLayoutOpaque_t {
   // From the first to one past the last element.
   std::size_t bytes() const {
     const auto elements = (batches - 1) * batch_stride + (cols - 1) * ld + rows;
-    return std::size_t(elements) * (type == CUDA_R_16BF ? 2 : 4);
+    return std::size_t(elements) * bytes_of(type);
   }
 };
 struct cublasLtMatmulPreferenceOpaque_t {
@@ -45,21 +47,23 @@ bool fits(const Desc& desc, const Layout& a, const Layout& b, const Layout& c, c
   const auto cols = [](const Layout& x, cublasOperation_t op) { return op == CUBLAS_OP_N ? x.cols : x.rows; };
   for (const Layout* x : {&a, &b, &c, &d})
     if (x->rows < 1 || x->cols < 1 || x->ld < x->rows || x->batches != d.batches || x->batches < 1) return false;
-  return a.type == b.type && c.type == CUDA_R_32F && d.type == CUDA_R_32F && rows(a, desc.transpose_a) == d.rows &&
-         cols(b, desc.transpose_b) == d.cols && cols(a, desc.transpose_a) == rows(b, desc.transpose_b) &&
-         c.rows == d.rows && c.cols == d.cols;
+  const bool formats = a.type == b.type && c.type == d.type && (a.type == CUDA_R_16BF || d.type == CUDA_R_32F);
+  return formats && rows(a, desc.transpose_a) == d.rows && cols(b, desc.transpose_b) == d.cols &&
+         cols(a, desc.transpose_a) == rows(b, desc.transpose_b) && c.rows == d.rows && c.cols == d.cols;
 }
 
+double number(const void* p, cudaDataType_t type, std::int64_t at) {
+  if (type == CUDA_R_16BF) return double(__bfloat162float(static_cast<const __nv_bfloat16*>(p)[at]));
+  return double(static_cast<const float*>(p)[at]);
+}
 double element(const Layout& x, cublasOperation_t op, const void* p, std::int64_t batch, std::int64_t row,
                std::int64_t col) {
   if (op == CUBLAS_OP_T) std::swap(row, col);
-  const std::int64_t at = batch * x.batch_stride + col * x.ld + row;
-  if (x.type == CUDA_R_16BF) return double(__bfloat162float(static_cast<const __nv_bfloat16*>(p)[at]));
-  return double(static_cast<const float*>(p)[at]);
+  return number(p, x.type, batch * x.batch_stride + col * x.ld + row);
 }
 
 void multiply(const Desc& desc, float alpha, const void* a, const Layout& la, const void* b, const Layout& lb,
-              float beta, const float* c, const Layout& lc, float* d, const Layout& ld) {
+              float beta, const void* c, const Layout& lc, void* d, const Layout& ld) {
   const std::int64_t K = desc.transpose_a == CUBLAS_OP_N ? la.cols : la.rows;
   for (std::int64_t batch = 0; batch < ld.batches; ++batch)
     for (std::int64_t col = 0; col < ld.cols; ++col)
@@ -68,9 +72,13 @@ void multiply(const Desc& desc, float alpha, const void* a, const Layout& la, co
         for (std::int64_t k = 0; k < K; ++k)
           sum += element(la, desc.transpose_a, a, batch, row, k) * element(lb, desc.transpose_b, b, batch, k, col);
         double y = double(alpha) * sum;
-        if (beta != 0) y += double(beta) * double(c[batch * lc.batch_stride + col * lc.ld + row]);
-        if (desc.epilogue == CUBLASLT_EPILOGUE_BIAS) y += double(desc.bias[row]);
-        d[batch * ld.batch_stride + col * ld.ld + row] = float(y);
+        if (beta != 0) y += double(beta) * element(lc, CUBLAS_OP_N, c, batch, row, col);
+        if (desc.epilogue == CUBLASLT_EPILOGUE_BIAS) y += number(desc.bias, ld.type, row);
+        const std::int64_t at = batch * ld.batch_stride + col * ld.ld + row;
+        if (ld.type == CUDA_R_16BF)
+          static_cast<__nv_bfloat16*>(d)[at] = float(y);
+        else
+          static_cast<float*>(d)[at] = float(y);
       }
 }
 
@@ -169,10 +177,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   check_range("c", c, c_layout->bytes(), promised[2]);
   check_range("d", d, d_layout->bytes(), promised[3]);
   if (workspace_bytes) check_range("workspace", workspace, workspace_bytes, 16);
-  if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS) check_range("bias", desc->bias, std::size_t(d_layout->rows) * 4, 4);
+  if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS)
+    check_range("bias", desc->bias, std::size_t(d_layout->rows) * bytes_of(d_layout->type), bytes_of(d_layout->type));
   const float scale = *static_cast<const float*>(alpha), keep = *static_cast<const float*>(beta);
   flexformer::emu::submit([=, desc = *desc, la = *a_layout, lb = *b_layout, lc = *c_layout, ld = *d_layout] {
-    multiply(desc, scale, a, la, b, lb, keep, static_cast<const float*>(c), lc, static_cast<float*>(d), ld);
+    multiply(desc, scale, a, la, b, lb, keep, c, lc, d, ld);
   });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -73,7 +73,7 @@ inline Ending ending_of(const std::function<void()>& f) {
     close(ends[1]);
     Ending ending;
     char part[4096];
-    for (ssize_t n; (n = read(ends[0], part, sizeof part)) > 0;) ending.said.append(part, std::size_t(n));
+    for (ssize_t n; (n = ::read(ends[0], part, sizeof part)) > 0;) ending.said.append(part, std::size_t(n));
     close(ends[0]);
     int status = 0;
     waitpid(child, &status, 0);

@@ -32,16 +32,20 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 // bfloat16: the upper half of a float, rounded to the nearest, ties to even; every NaN becomes 0x7FFF.
 struct alignas(2) __nv_bfloat16 {
   std::uint16_t bits;
+
+  __nv_bfloat16() = default;
+  __nv_bfloat16(float x) {
+    std::uint32_t word;
+    std::memcpy(&word, &x, sizeof word);
+    const bool is_nan = (word & 0x7FFFFFFF) > 0x7F800000;
+    bits = is_nan ? std::uint16_t(0x7FFF) : std::uint16_t((word + 0x7FFF + (word >> 16 & 1)) >> 16);
+  }
+  operator float() const {
+    const std::uint32_t word = std::uint32_t(bits) << 16;
+    float x;
+    std::memcpy(&x, &word, sizeof x);
+    return x;
+  }
 };
-inline __nv_bfloat16 __float2bfloat16(float x) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  if ((bits & 0x7FFFFFFF) > 0x7F800000) return {0x7FFF};
-  return {std::uint16_t((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
-}
-inline float __bfloat162float(__nv_bfloat16 x) {
-  const std::uint32_t bits = std::uint32_t(x.bits) << 16;
-  float out;
-  std::memcpy(&out, &bits, sizeof out);
-  return out;
-}
+inline __nv_bfloat16 __float2bfloat16(float x) { return x; }
+inline float __bfloat162float(__nv_bfloat16 x) { return x; }
