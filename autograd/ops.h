@@ -59,8 +59,10 @@ Var masked_fill(const Var& x, const Tensor& mask, float value);
 // x as f32 or bf16 (activations on a GPU; precision.h); the gradient is cast back.
 Var cast(const Var& x, DType dtype);
 
-// x * keep / (1 - p), keep ~ Bernoulli(1 - p) drawn from `key`; p in [0, 1). p = 0 is x itself.
-Var dropout(const Var& x, float p, RandomKey key);
+// x * keep / (1 - p), keep ~ Bernoulli(1 - p) drawn from `key`; p in [0, 1). p = 0 is x itself. `step` (i32 [1], on x's
+// device, or undefined) times 2^32 is added to key.stream when the mask is drawn: the masks of a step that is repeated
+// as a whole are others when that number is.
+Var dropout(const Var& x, float p, RandomKey key, const Tensor& step = {});
 
 // ---- shape (ops_shape.cpp) ------------------------------------------------------------------------------------------
 Var reshape(const Var& x, const Shape& shape);  // equally many elements

@@ -146,15 +146,23 @@ Var cast(const Var& x, DType dtype) {
   });
 }
 
-Var dropout(const Var& x, float p, RandomKey key) {
+Var dropout(const Var& x, float p, RandomKey key, const Tensor& step) {
   check_input("dropout", "x", x);
+  if (step.defined()) {
+    check_ints("dropout", "the step", step);
+    check("dropout", step.numel() == 1, "the step is ", step.shape(), ", not one number");
+    check_same_device("dropout", x.device(), step.device());
+  }
   check("dropout", p >= 0 && p < 1, "p = ", p, " is not in [0, 1)");
   if (p == 0) return x;
   const Index n = x.shape().numel();
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
-  launch(x.device(), Dropout{.y = {y.values()}, .x = x.value().values(), .n = n, .p = p, .key = key});
-  return record("dropout", y, {&x}, [dx = x.gradient(), n, p, key](const Tensor& dy) {
-    launch(dy.device(), Dropout{.y = dx.out(), .x = dy.values(), .n = n, .p = p, .key = key});
+  const auto mask = [p, key, step](GradOut y, ValuesIn x, Index n) {
+    return Dropout{.y = y, .x = x, .n = n, .p = p, .key = key, .step = step.defined() ? step.ints() : nullptr};
+  };
+  launch(x.device(), mask({y.values()}, x.value().values(), n));
+  return record("dropout", y, {&x}, [dx = x.gradient(), mask, n](const Tensor& dy) {
+    launch(dy.device(), mask(dx.out(), dy.values(), n));
   });
 }
 

@@ -1,7 +1,5 @@
 // The device itself: finding it, its stream, its memory, and what its errors mean.
-#include "cuda/device.h"
-
-#include "tensor/device_memory.h"
+#include "cuda/kernel.h"
 
 namespace flexformer {
 namespace cuda {
@@ -21,6 +19,9 @@ const char* remedy(cudaError_t status) {
 }
 
 __global__ void do_nothing() {}
+__global__ void fill(float* to, float value, Index n) {
+  for (Index i = thread_number(); i < n; i += thread_count()) to[i] = value;
+}
 
 std::string version_text(int version) { return text(version / 1000, ".", version % 1000 / 10); }
 
@@ -68,6 +69,18 @@ namespace device {
 
 using cuda::check_cuda, cuda::stream;
 
+namespace {
+
+bool recording = false;
+
+// In a recording these would be an error of the device, or happen once and never again.
+void refuse_in_recording(const char* what) {
+  check("cuda", !recording, "a captured step must not ", what,
+        ": that would not happen again when it is repeated; use cuda_graph=false");
+}
+
+}  // namespace
+
 const std::string& trouble() {
   static const std::string said = cuda::find_trouble();
   return said;
@@ -86,9 +99,11 @@ void* allocate(std::size_t bytes) {
 void release(void* block) noexcept { cudaFree(block); }
 
 void copy_to_device(void* to, const void* from, std::size_t bytes) {
+  refuse_in_recording("copy from the host");
   check_cuda("copy to the GPU", cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()));
 }
 void copy_to_host(void* to, const void* from, std::size_t bytes) {
+  refuse_in_recording("copy to the host");
   check_cuda("copy from the GPU", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()));
   synchronize();
 }
@@ -96,7 +111,40 @@ void copy_within(void* to, const void* from, std::size_t bytes) {
   check_cuda("copy on the GPU", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()));
 }
 void fill(void* to, int byte, std::size_t bytes) { check_cuda("fill", cudaMemsetAsync(to, byte, bytes, stream())); }
-void synchronize() { check_cuda("work on the GPU", cudaStreamSynchronize(stream())); }
+void fill_floats(float* to, float value, Index n) {
+  cuda::launch_kernel(cuda::for_elements(n), cuda::fill, to, value, n);
+}
+void synchronize() {
+  refuse_in_recording("wait for the GPU");
+  check_cuda("work on the GPU", cudaStreamSynchronize(stream()));
+}
+
+// Relaxed: blocks that the pool does not have yet may be taken from the system meanwhile.
+Graph::Graph(const std::function<void()>& work) {
+  check_cuda("a recording", cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed));
+  cudaGraph_t graph = nullptr;
+  recording = true;
+  try {
+    work();
+  } catch (...) {
+    recording = false;
+    cudaStreamEndCapture(stream(), &graph);
+    cudaGraphDestroy(graph);
+    cudaGetLastError();  // forgotten: what was thrown says more
+    throw;
+  }
+  recording = false;
+  check_cuda("a recording", cudaStreamEndCapture(stream(), &graph));
+  cudaGraphExec_t ready = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&ready, graph, 0);
+  cudaGraphDestroy(graph);
+  check_cuda("a graph", status);
+  recorded_ = ready;
+}
+Graph::~Graph() { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(recorded_)); }
+void Graph::launch() const {
+  check_cuda("a graph", cudaGraphLaunch(static_cast<cudaGraphExec_t>(recorded_), stream()));
+}
 
 }  // namespace device
 }  // namespace flexformer

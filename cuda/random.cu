@@ -16,7 +16,7 @@ template <class Body> __device__ void with_uniforms(Index n, RandomKey key, Body
 }
 
 __global__ void dropout(Dropout k, float factor) {
-  with_uniforms(k.n, k.key, [&](Index i, float u) { put(k.y, i, u < k.p ? 0.0f : read(k.x, i) * factor); });
+  with_uniforms(k.n, k.mask_key(), [&](Index i, float u) { put(k.y, i, u < k.p ? 0.0f : read(k.x, i) * factor); });
 }
 
 // Rounding may reach `high`, which the range leaves out; `below_high` is the float before it.

@@ -84,34 +84,50 @@ Classifier::Classifier(const ClassifierOptions& options, Random& random, Device 
       head_(Scope(parameters_, random).sub("head"), (options.two_tower ? 4 : 1) * options.transformer.dim,
             options.classes, start_of(options).matrix) {}
 
-Var Classifier::encode(const Tensor& given, const Pass& pass) const {
+std::vector<Tensor> Classifier::inputs(const Tensor& given) const {
   check("model", given.rank() == 2, "token numbers must be [batch, time], got ", given.shape());
-  const Tensor ids = given.to(Device::cpu);  // masks and weights are made from them on the host, then moved
+  const Tensor ids = given.to(Device::cpu);
+  const bool typed = options_.token_types > 1 && options_.separator >= 0;
+  return {ids, visible_keys(ids, options_.padding),
+          options_.pool == Pool::cls ? Tensor() : mean_weights(ids, options_.padding),
+          typed ? token_types(ids, options_.separator, options_.token_types) : Tensor()};
+}
+
+std::vector<Tensor> Classifier::inputs(const Tensor& ids_a, const Tensor& ids_b) const {
+  check("classifier", ids_a.size(0) == ids_b.size(0), ids_a.size(0), " first texts, but ", ids_b.size(0),
+        " second ones");
+  std::vector<Tensor> both = inputs(ids_a);
+  for (Tensor& tensor : inputs(ids_b)) both.push_back(std::move(tensor));
+  return both;
+}
+
+Var Classifier::encode(std::span<const Tensor> inputs, const Pass& pass) const {
+  const Tensor &ids = inputs[0], &visible = inputs[1], &weights = inputs[2], &types = inputs[3];
   const Device device = parameters_.device();
-  const Tensor types = options_.token_types > 1 && options_.separator >= 0
-                           ? token_types(ids, options_.separator, options_.token_types)
-                           : Tensor();
   const Var embedded = input_.forward(ids, 0, pass, types);
-  const Var h = transformer_.forward(embedded, {.key_mask = visible_keys(ids, options_.padding).to(device)}, pass);
-  const Var first_or_mean =
-      options_.pool == Pool::cls ? slice(h, 1, 0, 1) : matmul(Var(mean_weights(ids, options_.padding).to(device)), h);
+  const Var h = transformer_.forward(embedded, {.key_mask = visible.to(device)}, pass);
+  const Var first_or_mean = options_.pool == Pool::cls ? slice(h, 1, 0, 1) : matmul(Var(weights.to(device)), h);
   const Var pooled = reshape(first_or_mean, {ids.size(0), options_.transformer.dim});
   if (!options_.pooler) return pooled;
   const float p = options_.transformer.dropout;
   return dropout(tanh(pooler_.forward(dropout(pooled, p, pass))), p, pass);
 }
 
+Var Classifier::forward(std::span<const Tensor> inputs, const Pass& pass) const {
+  const auto in_float = [&](std::span<const Tensor> of_text) { return cast(encode(of_text, pass), DType::f32); };
+  if (!options_.two_tower) return head_.forward(in_float(inputs));
+  const Var u = in_float(inputs.first(4)), v = in_float(inputs.last(4));
+  return head_.forward(concat({u, v, abs(u - v), u * v}, 1));
+}
+
 Var Classifier::forward(const Tensor& ids, const Pass& pass) const {
   check("classifier", !options_.two_tower, "this model compares two texts; it was given one");
-  return head_.forward(cast(encode(ids, pass), DType::f32));
+  return forward(inputs(ids), pass);
 }
 
 Var Classifier::forward(const Tensor& ids_a, const Tensor& ids_b, const Pass& pass) const {
   check("classifier", options_.two_tower, "this model reads one text; it was given two");
-  check("classifier", ids_a.size(0) == ids_b.size(0), ids_a.size(0), " first texts, but ", ids_b.size(0),
-        " second ones");
-  const Var u = cast(encode(ids_a, pass), DType::f32), v = cast(encode(ids_b, pass), DType::f32);
-  return head_.forward(concat({u, v, abs(u - v), u * v}, 1));
+  return forward(inputs(ids_a, ids_b), pass);
 }
 
 }  // namespace flexformer

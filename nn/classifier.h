@@ -1,7 +1,9 @@
 // Encoder classifier: embedding, transformer in which every token sees every other, pooling, output layer. One token is
 // padding: nobody attends to it and it is not pooled, so a text's result does not depend on what it is batched with.
 #pragma once
+#include <span>
 #include <string>
+#include <vector>
 
 #include "nn/input_embedding.h"
 #include "nn/transformer.h"
@@ -42,7 +44,15 @@ class Classifier {
   // The two-tower model: u and v are the texts' encodings, the output layer sees [u, v, |u - v|, u v].
   Var forward(const Tensor& ids_a, const Tensor& ids_b, const Pass& pass = {}) const;
   // The pooled encoding [B,C].
-  Var encode(const Tensor& ids, const Pass& pass = {}) const;
+  Var encode(const Tensor& ids, const Pass& pass = {}) const { return encode(inputs(ids), pass); }
+
+  // The same in two parts. What the model reads of texts is made from ids on the host: four tensors of one text, eight
+  // of two. They are the ids; which of them are tokens, i32 [B,T], undefined where all are, which is faster; their
+  // weights in the mean [B,1,T], undefined with Pool::cls; their types i32 [B,T], undefined without a table of types.
+  std::vector<Tensor> inputs(const Tensor& ids) const;
+  std::vector<Tensor> inputs(const Tensor& ids_a, const Tensor& ids_b) const;
+  Var forward(std::span<const Tensor> inputs, const Pass& pass = {}) const;
+  Var encode(std::span<const Tensor> inputs, const Pass& pass = {}) const;
 
   const Parameters& parameters() const { return parameters_; }
   const ClassifierOptions& options() const { return options_; }

@@ -35,11 +35,15 @@ InputEmbedding::InputEmbedding(const Scope& scope, Index dim, const InputOptions
     token = scope.sub("token").parameter("weight", {options.vocabulary, dim}, init.embedding, {.decay = true});
   else
     adaptive.emplace(scope.sub("token"), options.vocabulary, dim, options.adaptive, init.embedding);
+  const Shape shape = {options.position_offset + options.block, dim};  // of a table of positions
   if (options.position == Position::learned) {
-    const Shape shape = {options.position_offset + options.block, dim};
     Tensor start = scope.sub("position").draw(shape, init.embedding);
     if (options.sinusoidal_start) start = sinusoids(-options.position_offset, shape[0], dim, position_rms);
     position = scope.sub("position").parameter("weight", start, {.decay = true});
+  }
+  if (options.position == Position::sinusoidal) {
+    const Device device = adaptive ? adaptive->table[0].device() : token.device();
+    position = Var(sinusoids(-options.position_offset, shape[0], dim, position_rms).to(device));
   }
   if (options.token_types > 0)
     type = scope.sub("type").parameter("weight", {options.token_types, dim}, init.embedding, {.decay = true});
@@ -47,11 +51,9 @@ InputEmbedding::InputEmbedding(const Scope& scope, Index dim, const InputOptions
 }
 
 Var InputEmbedding::positions(Index first, Index count) const {
-  if (options_.position == Position::sinusoidal) {
-    const Device device = adaptive ? adaptive->table[0].device() : token.device();
-    return Var(sinusoids(first, count, dim_, position_rms).to(device));
-  }
   const Index offset = options_.position_offset, rows = position.size(0) - offset;
+  if (options_.position == Position::sinusoidal && first + count > rows)  // they have no end
+    return Var(sinusoids(first, count, dim_, position_rms).to(position.device()));
   check("positions", first + count <= rows, "a sequence of ", first + count, " tokens, but the position table has ",
         rows,
         " rows; shorten it, or train with a longer context (train.block, data.max_length) or another "

@@ -40,7 +40,7 @@ class InputEmbedding {
   Var forward(const Tensor& ids, Index first, const Pass& pass, const Tensor& types = Tensor()) const;
 
   Var token;     // [V,C]; undefined if adaptive
-  Var position;  // [position_offset + block,C]; undefined unless learned
+  Var position;  // [position_offset + block,C], a parameter if learned; undefined unless learned or sinusoidal
   Var type;      // [token_types,C]; undefined if there are none
   std::optional<AdaptiveInput> adaptive;
   std::optional<Norm> norm;

@@ -53,7 +53,7 @@ Var Mlp::forward(const Var& x, const Var& residual) const {
 Var dropout(const Var& x, float p, const Pass& pass) {
   if (!pass.training || p == 0) return x;
   check("dropout", pass.random != nullptr, "training with dropout ", p, " needs Pass::random");
-  return dropout(x, p, pass.random->next());
+  return dropout(x, p, pass.random->next(), pass.step);
 }
 
 }  // namespace flexformer

@@ -95,12 +95,13 @@ class Scope {
 class MultiHeadAttention;
 struct AttentionMask;
 
-// What one forward pass is for. In training, dropout draws its masks from `random`; everything that a resumed run needs
-// to draw the same masks is that generator's state.
+// What one forward pass is for. In training, dropout draws its masks from `random` and, if there is one, the number in
+// `step` (see dropout() in ops.h); everything that a resumed run needs to draw the same masks is these two.
 struct Pass {
   bool training = false;
   bool only_observe = false;  // with an observer: layers attend as they always do
   Random* random = nullptr;
+  Tensor step = {};  // i32 [1] on the model's device
   // Where set, every layer first shows the observer its projection [B,T,3C]. Unless it is there to look on only, all
   // layers then attend by softmax, whatever their kind: how a kernel learns from a teacher that reads the same queries
   // and keys.

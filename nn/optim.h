@@ -23,9 +23,9 @@ struct OptimizerOptions {
   float kernel_lr = 1;  // factor on the learning rate of kernel parameters
 };
 
-// The sum of squares of each tensor, all of one device. No square of a float is too large for a double: a sum is finite
-// exactly if all elements are, and only it crosses from a GPU to the host.
-std::vector<double> squared_norms(const std::vector<Tensor>& tensors);
+// The sum of squares of x. No square of a float is too large for a double: the sum is finite exactly if all elements
+// are, and only it crosses from a GPU to the host.
+double squared_norm(const Tensor& x);
 
 struct NonFiniteGradient : Error {
   std::string parameter;  // the first one whose gradient is not finite
@@ -43,6 +43,12 @@ class Optimizer {
   // before scaling; on a GPU this is where the host waits. Throws NonFiniteGradient, having changed nothing.
   double step(double lr, double clip = 0);
 
+  // Its three parts. The numbers of the step go to the device; the device gets all of its work, which depends on
+  // nothing that the host does not know beforehand and can be captured; the host waits, and learns how it went.
+  void prepare(double lr);
+  void launch_step(double clip = 0);
+  double finish();
+
   Index steps() const { return steps_.ints()[0]; }
   // Everything to be saved and loaded, sharing the optimiser's memory: "optimizer.steps" i32 [1], "optimizer.m.NAME"
   // and, for Adam and AdamW, "optimizer.v.NAME".
@@ -53,14 +59,17 @@ class Optimizer {
     Parameter parameter;
     Tensor m, v;
   };
-  double global_norm() const;
-  void adam_step(Slot& slot, float scale, float lr) const;
-  void sgd_step(Slot& slot, float scale, float lr) const;
+  void adam_step(Slot& slot) const;
+  void sgd_step(Slot& slot) const;
   bool changes(const Slot& slot) const { return slot.parameter.var.requires_grad() && slot.parameter.var.has_grad(); }
+  const StepNumbers* numbers_of(const Slot& slot) const;
 
   OptimizerOptions options_;
   std::vector<Slot> slots_;
   Tensor steps_;
+  // On the parameters' device: StepNumbers [2] of a step, for kernel parameters the second; the scale of its gradients
+  // [1]; the sums of their squares, double [slots].
+  Tensor numbers_, scale_, squares_;
 };
 
 }  // namespace flexformer

@@ -32,7 +32,8 @@ class Pool {
   void* allocate(std::size_t bytes) {
     std::lock_guard lock(mutex_);
     const std::size_t size = size_of(bytes);
-    void* block = reuse(size);
+    void* block = reuse(open_, size);
+    if (!block) block = reuse(kEveryone, size);
     if (!block) block = from_system(size);
     if (!block) {
       trim_locked();
@@ -44,6 +45,7 @@ class Pool {
            " in use; lower train.batch, train.block (or data.max_length), model.dim or model.layers");
     stats_.live_bytes += Index(size);
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
+    if (open_ != kEveryone) owners_[block] = open_;
     if (poison_) poison(block, size);
     return block;
   }
@@ -51,7 +53,8 @@ class Pool {
   void release(void* block, std::size_t bytes) {
     std::lock_guard lock(mutex_);
     const std::size_t size = size_of(bytes);
-    free_[size].push_back(block);
+    const auto owner = owners_.find(block);
+    free_[owner == owners_.end() ? kEveryone : owner->second][size].push_back(block);
     stats_.live_bytes -= Index(size);
     if (!caching_) trim_locked();
   }
@@ -76,6 +79,30 @@ class Pool {
     poison_ = on;
   }
 
+  int reserve() {
+    std::lock_guard lock(mutex_);
+    return ++reservations_;
+  }
+
+  void open(int reservation) {
+    std::lock_guard lock(mutex_);
+    check("memory", open_ == kEveryone, "two reservations cannot be open at a time");
+    open_ = reservation;
+  }
+  void close() {
+    std::lock_guard lock(mutex_);
+    open_ = kEveryone;
+  }
+
+  void end(int reservation) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(owners_, [&](const auto& block_and_owner) { return block_and_owner.second == reservation; });
+    for (auto& [size, blocks] : free_[reservation])
+      free_[kEveryone][size].insert(free_[kEveryone][size].end(), blocks.begin(), blocks.end());
+    free_.erase(reservation);
+    if (!caching_) trim_locked();
+  }
+
   void set_caching(bool on) {
     std::lock_guard lock(mutex_);
     check("memory", stats_.live_bytes == 0, stats_.live_bytes, " bytes are in use");
@@ -90,9 +117,10 @@ class Pool {
 
   static std::string megabytes(std::size_t bytes) { return text((bytes + 999999) / 1000000, " MB"); }
 
-  void* reuse(std::size_t size) {
-    auto found = free_.find(size);
-    if (found == free_.end() || found->second.empty()) return nullptr;
+  void* reuse(int owner, std::size_t size) {
+    FreeBlocks& free = free_[owner];
+    auto found = free.find(size);
+    if (found == free.end() || found->second.empty()) return nullptr;
     void* block = found->second.back();
     found->second.pop_back();
     return block;
@@ -127,15 +155,20 @@ class Pool {
   }
 
   void trim_locked() {
-    for (auto& [size, blocks] : free_) {
+    for (auto& [size, blocks] : free_[kEveryone]) {
       stats_.reserved_bytes -= Index(size * blocks.size());
       for (void* block : blocks) device_ == Device::cpu ? std::free(block) : device::release(block);
       blocks.clear();
     }
   }
 
+  static constexpr int kEveryone = 0;  // reservations are numbered from 1
+  using FreeBlocks = std::map<std::size_t, std::vector<void*>>;
+
   std::mutex mutex_;
-  std::map<std::size_t, std::vector<void*>> free_;
+  std::map<int, FreeBlocks> free_;  // of each reservation
+  std::map<void*, int> owners_;     // of blocks that belong to a reservation
+  int reservations_ = 0, open_ = kEveryone;
   Stats stats_;
   Device device_;
   bool poison_ = false, caching_ = true;
@@ -160,5 +193,17 @@ void set_poison(bool on) {
   for (Device device : {Device::cpu, Device::cuda}) pool(device).set_poison(on);
 }
 void set_caching(Device device, bool on) { pool(device).set_caching(on); }
+
+Reservation::Reservation(Device device) : device_(device), number_(pool(device).reserve()) {}
+Reservation::~Reservation() { pool(device_).end(number_); }
+void Reservation::during(const std::function<void()>& work) const {
+  struct Closing {
+    Pool& memory;
+    ~Closing() { memory.close(); }
+  };
+  pool(device_).open(number_);
+  const Closing closing{pool(device_)};
+  work();
+}
 
 }  // namespace flexformer::memory

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "tensor/shape.h"
 
@@ -28,6 +29,24 @@ void release(Device device, void* block, std::size_t bytes) noexcept;
 Stats stats(Device device);
 void reset_peak(Device device);
 void trim(Device device);  // returns all cached blocks to the system
+
+// The memory of work that will be repeated with the same addresses: nobody else may be given any of it meanwhile. What
+// is allocated during() belongs to the reservation: released, it waits for the next during() and not for everyone. New
+// blocks come from the pool. They go back to it when the reservation ends; those then still in use, when they are
+// released.
+class Reservation {
+ public:
+  explicit Reservation(Device device);
+  ~Reservation();
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+
+  void during(const std::function<void()>& work) const;  // one reservation of a device at a time
+
+ private:
+  Device device_;
+  int number_;
+};
 
 // Tests switch this on: every block is handed out full of NaN, so that a kernel which leaves a gap is seen.
 void set_poison(bool on);

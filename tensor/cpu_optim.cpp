@@ -1,4 +1,6 @@
-// Optimiser steps, elementwise over a parameter, and the squared norm that clipping needs.
+// Optimiser steps, elementwise over a parameter, and the norm that clipping needs.
+#include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "tensor/cpu_loops.h"
@@ -6,26 +8,28 @@
 namespace flexformer::cpu {
 
 void run(const AdamStep& k) {
-  parallel_lanes(k.n, 8, [k](Index i, Index m) {
-    const Vec p = load_up_to(k.p + i, m), g = k.scale * load_up_to(k.g + i, m) + k.l2 * p;
+  if (std::isnan(*k.scale)) return;
+  parallel_lanes(k.n, 8, [k, scale = *k.scale, now = *k.numbers](Index i, Index m) {
+    const Vec p = load_up_to(k.p + i, m), g = scale * load_up_to(k.g + i, m) + k.l2 * p;
     const Vec first = k.beta1 * load_up_to(k.m + i, m) + (1 - k.beta1) * g;
     const Vec second = k.beta2 * load_up_to(k.v + i, m) + (1 - k.beta2) * g * g;
-    const Vec step = first / (sqrt(second) / std::sqrt(k.correction2) + k.eps);
+    const Vec step = first / (sqrt(second) / std::sqrt(now.correction2) + k.eps);
     store_up_to(k.m + i, first, m);
     store_up_to(k.v + i, second, m);
-    store_up_to(k.p + i, p * (1 - k.lr * k.decay) - k.lr / k.correction1 * step, m);
+    store_up_to(k.p + i, p * (1 - now.lr * k.decay) - now.lr / now.correction1 * step, m);
   });
 }
 
 void run(const SgdStep& k) {
-  parallel_lanes(k.n, 4, [k](Index i, Index m) {
-    const Vec p = load_up_to(k.p + i, m), g = k.scale * load_up_to(k.g + i, m) + k.l2 * p;
+  if (std::isnan(*k.scale)) return;
+  parallel_lanes(k.n, 4, [k, scale = *k.scale, lr = k.numbers->lr](Index i, Index m) {
+    const Vec p = load_up_to(k.p + i, m), g = scale * load_up_to(k.g + i, m) + k.l2 * p;
     Vec velocity = g;
     if (k.m) {
       velocity += k.momentum * load_up_to(k.m + i, m);
       store_up_to(k.m + i, velocity, m);
     }
-    store_up_to(k.p + i, p - k.lr * (k.nesterov ? g + k.momentum * velocity : velocity), m);
+    store_up_to(k.p + i, p - lr * (k.nesterov ? g + k.momentum * velocity : velocity), m);
   });
 }
 
@@ -44,5 +48,7 @@ void run(const SquaredNorms& k) {
     for (double part : partial) k.sums[a] += part;
   }
 }
+
+void run(const ClipScale& k) { *k.scale = k.of(std::accumulate(k.squares, k.squares + k.count, 0.0)); }
 
 }  // namespace flexformer::cpu

@@ -53,7 +53,7 @@ template <class Body> void with_uniforms(Index n, RandomKey key, const Body& bod
 
 void run(const Dropout& k) {
   if (!k.y) return;
-  with_uniforms(k.n, k.key, [k, factor = 1.0f / (1.0f - k.p)](Index i, Index m, Vec u) {
+  with_uniforms(k.n, k.mask_key(), [k, factor = 1.0f / (1.0f - k.p)](Index i, Index m, Vec u) {
     put(k.y, i, select(u < k.p, Vec{}, load_up_to(k.x + i, m) * factor), m);
   });
 }

@@ -20,7 +20,11 @@ void copy_to_device(void*, const void*, std::size_t) { refuse(); }
 void copy_to_host(void*, const void*, std::size_t) { refuse(); }
 void copy_within(void*, const void*, std::size_t) { refuse(); }
 void fill(void*, int, std::size_t) { refuse(); }
+void fill_floats(float*, float, Index) { refuse(); }
 void synchronize() {}
+Graph::Graph(const std::function<void()>&) { refuse(); }
+Graph::~Graph() = default;
+void Graph::launch() const {}
 
 }  // namespace flexformer::device
 #endif

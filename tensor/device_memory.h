@@ -2,6 +2,7 @@
 // by cuda/device.cu; a build without CUDA has device_memory.cpp instead, where there never is one.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <string>
 
 #include "tensor/shape.h"
@@ -22,6 +23,7 @@ void copy_to_device(void* to, const void* from, std::size_t bytes);
 void copy_to_host(void* to, const void* from, std::size_t bytes);
 void copy_within(void* to, const void* from, std::size_t bytes);
 void fill(void* to, int byte, std::size_t bytes);
+void fill_floats(float* to, float value, Index n);
 
 // The most blocks that a launch has; what is left is done by the same blocks in further rounds. Results do not depend
 // on it, and tests lower it to see the rounds.
@@ -29,5 +31,23 @@ inline Index block_limit = 65536;
 
 // Waits for everything launched so far. Errors of kernels show here.
 void synchronize();
+
+// Work that is recorded once and then given to the device as often as wanted, by one call each time. While it is
+// recorded nothing runs: kernels, copies on the device and fills are noted with the arguments that they have, numbers
+// and addresses, and launch() repeats them with the same. What shall differ from launch to launch must lie in the
+// device's memory, and all that memory must stay in place (memory::Reservation). In `work`, copying from the host or to
+// it and waiting for the device throw Error.
+class Graph {
+ public:
+  explicit Graph(const std::function<void()>& work);
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  void launch() const;  // takes its place in the order of the stream
+
+ private:
+  void* recorded_ = nullptr;
+};
 
 }  // namespace flexformer::device

@@ -5,6 +5,7 @@
 // Legend: B batch, T or N time, H heads, D or d head size, dv value size, C channels, R rows, V vocabulary, M features.
 // Every pointer is dense and row-major in the order of its comment unless strides are given.
 #pragma once
+#include <cmath>
 #include <cstdint>
 
 #include "tensor/functors.h"
@@ -75,6 +76,8 @@ struct Dropout {
   Index n;
   float p;
   RandomKey key;
+  const std::int32_t* step = nullptr;  // [1] or null (0): makes the masks of each step others
+  HD RandomKey mask_key() const { return {key.seed, key.stream + (step ? std::uint64_t(*step) << 32 : 0)}; }
 };
 
 // y[i] = x[i] (or += ) over a box of four sizes, both sides strided: permute, slice, concatenate and their gradients.
@@ -254,6 +257,12 @@ struct CrossEntropyBwd {
 
 // ---- optimisers -----------------------------------------------------------------------------------------------------
 
+// What changes from step to step. It lies in the memory of the step's device, as does the scale of the gradients, so
+// that a step can be launched before its gradient is known on the host, and repeated with other numbers.
+struct StepNumbers {
+  float lr;
+  float correction1, correction2;  // Adam: 1 - beta1^t, 1 - beta2^t
+};
 // Adam: L2 decay is added to the gradient, decoupled decay (AdamW) shrinks the parameter.
 //   g = scale*g + l2*p;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
 //   p = p (1 - lr*decay) - lr * (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps)
@@ -261,28 +270,42 @@ struct AdamStep {
   float *p, *m, *v;  // [n]
   const float* g;    // [n]
   Index n;
-  float scale;  // of the gradient: clipping
-  float lr, beta1, beta2, eps, l2, decay;
-  float correction1, correction2;  // 1 - beta1^t, 1 - beta2^t
+  const StepNumbers* numbers;  // [1]
+  const float* scale;          // [1]; not a number: nothing changes
+  float beta1, beta2, eps, l2, decay;
 };
 //   g = scale*g + l2*p;  m = momentum*m + g;  p -= lr * (nesterov ? g + momentum*m : m)
 struct SgdStep {
   float *p, *m;    // [n]; m may be null when momentum is 0
   const float* g;  // [n]
   Index n;
-  float scale, lr, momentum, l2;
+  const StepNumbers* numbers;  // [1]
+  const float* scale;          // [1]; not a number: nothing changes
+  float momentum, l2;
   bool nesterov;
 };
-// The sum of squares of each of several arrays, in double: 1e20 squared is no float. The sums are wanted on the host,
-// and that is why all arrays come in one call: a device is waited for once.
+// The sum of squares of each of several arrays, in double: 1e20 squared is no float.
 struct SquaredNorms {
   struct Array {
     const float* x;  // [n]
     Index n;
   };
-  double* sums;         // [count], in the host's memory on every device
-  const Array* arrays;  // [count], likewise
+  double* sums;         // [count]
+  const Array* arrays;  // [count], in the host's memory on every device
   Index count;
+};
+// scale = min(1, clip / (norm + 1e-6)), norm = sqrt(sum squares); 1 where clip is 0, not a number where the norm is not
+// finite, whatever clip is.
+struct ClipScale {
+  float* scale;           // [1]
+  const double* squares;  // [count]
+  Index count;
+  double clip;
+  HD float of(double sum) const {
+    if (!std::isfinite(sum)) return NAN;
+    const double least = clip / (std::sqrt(sum) + 1e-6);
+    return clip > 0 && least < 1 ? float(least) : 1.0f;
+  }
 };
 
 // clang-format off
@@ -297,7 +320,7 @@ struct SquaredNorms {
   K(SoftmaxAttentionFwd) K(SoftmaxAttentionBwd) K(SoftmaxAttentionStep)                    \
   K(FeatureFwd) K(FeatureBwd) K(LinearAttentionFwd) K(LinearAttentionBwd)                  \
   K(LinearAttentionStep) K(Rope)                                                           \
-  K(AdamStep) K(SgdStep) K(SquaredNorms)
+  K(AdamStep) K(SgdStep) K(SquaredNorms) K(ClipScale)
 // clang-format on
 
 #define FLEXFORMER_DECLARE_RUN(Kernel) void run(const Kernel&);

@@ -60,9 +60,12 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
 }
 
 Tensor Tensor::full(const Shape& shape, float value, Device device) {
-  Tensor out = empty(shape);
-  std::fill_n(out.data(), out.numel(), value);
-  return out.to(device);
+  Tensor out = empty(shape, DType::f32, device);
+  if (device == Device::cpu)
+    std::fill_n(out.data(), out.numel(), value);
+  else if (out.numel() > 0)
+    device::fill_floats(out.data(), value, out.numel());
+  return out;
 }
 
 Tensor Tensor::from(const Shape& shape, std::span<const float> values, Device device) {
@@ -116,6 +119,7 @@ Tensor Tensor::clone() const {
 
 Tensor Tensor::to(Device device) const {
   if (!defined() || device == device_) return *this;
+  if (copy_ && copy_->device_ == device) return copy_->reshape(shape_);
   Tensor out = empty(shape_, dtype_, device);
   out.copy_from(*this);
   return out;
@@ -125,6 +129,14 @@ void Tensor::copy_from(const Tensor& source) {
   check("copy", source.shape_ == shape_ && source.dtype_ == dtype_, "target ", shape_, " ", name_of(dtype_),
         ", source ", source.shape_, " ", name_of(source.dtype_));
   copy_bytes(block_.get(), device_, source.block_.get(), source.device_, std::size_t(numel() * size_of(dtype_)));
+}
+
+Tensor Tensor::with_copy(const Tensor& copy) const {
+  check("copy", copy.shape_ == shape_ && copy.dtype_ == dtype_, "this tensor is ", shape_, " ", name_of(dtype_),
+        ", its copy ", copy.shape_, " ", name_of(copy.dtype_));
+  Tensor out = *this;
+  out.copy_ = std::make_shared<const Tensor>(copy);
+  return out;
 }
 
 float Tensor::item() const {

@@ -51,6 +51,9 @@ class Tensor {
   Tensor clone() const;
   Tensor to(Device device) const;        // itself where it is there already, else a copy
   void copy_from(const Tensor& source);  // same shape and type, from any device
+  // This tensor, for which `copy`, on another device, stands ready: to() then gives that very memory, and copies
+  // nothing. Who writes to one must write to both.
+  Tensor with_copy(const Tensor& copy) const;
 
   float item() const;                    // the only element
   std::vector<float> to_vector() const;  // a copy on the host, as floats
@@ -63,6 +66,7 @@ class Tensor {
   DType dtype_ = DType::f32;
   Device device_ = Device::cpu;
   std::shared_ptr<void> block_;
+  std::shared_ptr<const Tensor> copy_;  // of with_copy(), else null
 };
 
 }  // namespace flexformer

@@ -92,6 +92,19 @@ classifier() {
   same_training "text-$1" train_classifier --data.train="$tmp/table.tsv" --data.max_length=16 --model.attention="$1"
 }
 
+# Training by repeating a captured step, beside the same kernel after kernel: to the same bits, and what each took.
+captured_steps() {
+  local on size=(--model.dim=256 --model.heads=4 --model.ffn=0 --model.layers=4 --train.block=256 --train.batch=8
+    --train.steps=300 --log_every=50)
+  [ "$CUDA" != emu ] || size=(--train.block=32 --train.accumulate=2)
+  for on in false true; do
+    train cuda train_lm "graph-$on" --data.train="$tmp/text" --train.eval_every=0 "${size[@]}" --cuda_graph=$on || return
+  done
+  note "$(sed -n 's/^ *"seconds": \([0-9.e-]*\),*$/\1/p' "$tmp"/graph-{false,true}/summary.json | tr '\n' ' ' |
+    awk '{ printf "%.2f s eager, %.2f s captured", $1, $2 }')"
+  cmp "$tmp"/graph-{false,true}/checkpoint/last.safetensors && same_metrics graph-false graph-true
+}
+
 # Kernels learn softmax's weights, then the whole model its task.
 distillation() {
   local on
@@ -218,6 +231,7 @@ if [ $failed = 0 ]; then
   check 30 "golden files" golden_files
   for kind in softmax flexformer_n; do check 30 "train_lm on both devices, $kind" language_model $kind; done
   check 30 "train_classifier on both devices, softmax" classifier softmax
+  check 40 "train_lm with captured steps" captured_steps
   check 20 "distill on both devices" distillation
   check 20 "generate, predict and --eval on both devices" models_in_use
   check 20 "without a GPU" without_gpu

@@ -33,6 +33,8 @@ void add_elementwise(BadCases& cases) {
   cases.push_back({"mask type", [] { masked_fill(var({2}), Tensor::zeros({2}), 0); },
                    "masked_fill: the condition holds f32, this op needs i32"});
   cases.push_back({"dropout of all", [] { dropout(var({2}), 1, {}); }, "dropout: p = 1 is not in [0, 1)"});
+  cases.push_back({"dropout by no number", [] { dropout(var({2}), 0.5f, {}, Tensor::zeros({2}, DType::i32)); },
+                   "dropout: the step is [2], not one number"});
   cases.push_back({"dropout of less than nothing", [] { dropout(var({2}), -0.5f, {}); }, "p = -0.5 is not in [0, 1)"});
 }
 

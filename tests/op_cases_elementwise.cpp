@@ -148,17 +148,26 @@ void add_masks(OpCases& cases) {
 // The reference draws the kept elements from the same numbers: element i is kept where uniform_at(key, i) >= p.
 void add_dropout(OpCases& cases) {
   const RandomKey key{7, 3};
+  const auto kept = [](const Array& x, float p, RandomKey key) {
+    Array y = x;
+    for (Index i = 0; i < x.numel(); ++i) y[i] *= uniform_at(key, std::uint64_t(i)) >= p ? 1 / (1 - double(p)) : 0;
+    return y;
+  };
   for (float p : {0.0f, 0.1f, 0.75f})
     for (Index n : {0, 1, 63, 40001})
       cases.push_back({text("dropout ", p, " ", n),
                        {normal({n})},
                        [=](const Vars& x) { return dropout(x[0], p, key); },
-                       [=](const Arrays& x) {
-                         Array y = x[0];
-                         for (Index i = 0; i < n; ++i)
-                           y[i] *= uniform_at(key, std::uint64_t(i)) >= p ? 1 / (1 - double(p)) : 0;
-                         return y;
-                       }});
+                       [=](const Arrays& x) { return kept(x[0], p, key); }});
+  for (std::int32_t step : {1, 5})
+    cases.push_back({text("dropout in step ", step),
+                     {normal({65})},
+                     [=](const Vars& x) {
+                       return dropout(x[0], 0.5f, key, Tensor::from_ints({1}, std::vector{step}).to(x[0].device()));
+                     },
+                     [=](const Arrays& x) {
+                       return kept(x[0], 0.5f, {key.seed, key.stream + (std::uint64_t(step) << 32)});
+                     }});
 }
 
 }  // namespace

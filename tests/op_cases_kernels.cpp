@@ -15,6 +15,10 @@ Floats joined(std::initializer_list<Tensor> tensors) {
   return all;
 }
 
+Tensor numbers(Device device, const StepNumbers& now) {
+  return Tensor::from({3}, {now.lr, now.correction1, now.correction2}, device);
+}
+
 // p, m and v after three steps with l2 and decoupled decay.
 KernelCase adam_case(Index n, float l2, float decay) {
   const Floats start = normal_numbers(n, 20), gradient = normal_numbers(n, 21);
@@ -23,21 +27,22 @@ KernelCase adam_case(Index n, float l2, float decay) {
           [=](Device device) {
             Tensor p = Tensor::from({n}, start, device), g = Tensor::from({n}, gradient, device),
                    m = Tensor::zeros({n}, DType::f32, device), v = Tensor::zeros({n}, DType::f32, device);
-            for (int t = 1; t <= 3; ++t)
+            const Tensor scale = Tensor::full({1}, clip, device);
+            for (int t = 1; t <= 3; ++t) {
+              const Tensor now = numbers(device, {lr, 1 - std::pow(beta1, float(t)), 1 - std::pow(beta2, float(t))});
               launch(device, AdamStep{.p = p.data(),
                                       .m = m.data(),
                                       .v = v.data(),
                                       .g = g.data(),
                                       .n = n,
-                                      .scale = clip,
-                                      .lr = lr,
+                                      .numbers = reinterpret_cast<const StepNumbers*>(now.data()),
+                                      .scale = scale.data(),
                                       .beta1 = beta1,
                                       .beta2 = beta2,
                                       .eps = eps,
                                       .l2 = l2,
-                                      .decay = decay,
-                                      .correction1 = 1 - std::pow(beta1, float(t)),
-                                      .correction2 = 1 - std::pow(beta2, float(t))});
+                                      .decay = decay});
+            }
             return joined({p, m, v});
           },
           [=] {
@@ -65,13 +70,14 @@ KernelCase sgd_case(Index n, float momentum, bool nesterov, float l2) {
           [=](Device device) {
             Tensor p = Tensor::from({n}, start, device), g = Tensor::from({n}, gradient, device),
                    m = Tensor::zeros({n}, DType::f32, device);
+            const Tensor scale = Tensor::full({1}, clip, device), now = numbers(device, {lr, 1, 1});
             for (int t = 0; t < 3; ++t)
               launch(device, SgdStep{.p = p.data(),
                                      .m = momentum != 0 ? m.data() : nullptr,
                                      .g = g.data(),
                                      .n = n,
-                                     .scale = clip,
-                                     .lr = lr,
+                                     .numbers = reinterpret_cast<const StepNumbers*>(now.data()),
+                                     .scale = scale.data(),
                                      .momentum = momentum,
                                      .l2 = l2,
                                      .nesterov = nesterov});
@@ -96,10 +102,12 @@ KernelCase squared_norm_case(Index n, float size) {
           [=](Device device) {
             const Tensor values = Tensor::from({n}, x, device);
             const SquaredNorms::Array arrays[] = {{values.data(), n}, {values.data(), 0}, {values.data(), n / 2}};
-            double sums[] = {-1, -1, -1};
-            launch(device, SquaredNorms{.sums = sums, .arrays = arrays, .count = 3});
+            Tensor sums = Tensor::empty({6}, DType::f32, device);  // 3 doubles
+            launch(device, SquaredNorms{.sums = reinterpret_cast<double*>(sums.data()), .arrays = arrays, .count = 3});
+            const Tensor on_host = sums.to(Device::cpu);
             Floats norms;  // the squares themselves may be no floats
-            for (double sum : sums) norms.push_back(float(std::sqrt(sum)));
+            for (Index a = 0; a < 3; ++a)
+              norms.push_back(float(std::sqrt(reinterpret_cast<const double*>(on_host.data())[a])));
             return norms;
           },
           [=] {
@@ -109,6 +117,28 @@ KernelCase squared_norm_case(Index n, float size) {
               return std::sqrt(sum);
             };
             return Numbers{norm(n), 0, norm(n / 2)};
+          },
+          1e-7};
+}
+
+// Gradients of `count` squares 1/4 each, and how a step scales them.
+KernelCase clip_case(Index count, double clip, bool finite) {
+  return {text("ClipScale ", count, " to ", clip, finite ? "" : " not finite"),
+          [=](Device device) {
+            Tensor squares = Tensor::empty({2 * count});
+            for (Index i = 0; i < count; ++i)
+              reinterpret_cast<double*>(squares.data())[i] = finite || i > 0 ? 0.25 : HUGE_VAL;
+            squares = squares.to(device);
+            Tensor scale = Tensor::zeros({1}, DType::f32, device);
+            launch(device, ClipScale{.scale = scale.data(),
+                                     .squares = reinterpret_cast<const double*>(squares.data()),
+                                     .count = count,
+                                     .clip = clip});
+            return scale.to_vector();
+          },
+          [=] {
+            const double norm = std::sqrt(0.25 * double(count));
+            return Numbers{!finite ? std::nan("") : clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0};
           },
           1e-7};
 }
@@ -247,6 +277,10 @@ const KernelCases& kernel_cases() {
       cases.push_back(sgd_case(n, 0.9f, true, 0.01f));
       cases.push_back(squared_norm_case(n, 1));
       cases.push_back(squared_norm_case(n, 1e20f));
+      for (const double clip : {0.0, 1.0, 1e9}) {
+        cases.push_back(clip_case(n, clip, true));
+        if (n > 0) cases.push_back(clip_case(n, clip, false));
+      }
       cases.push_back(fill_case(n, true));
       cases.push_back(fill_case(n, false));
     }

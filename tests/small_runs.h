@@ -41,7 +41,8 @@ class WatchedTask : public Task {
   }
   Index step_tokens() const override { return task_.step_tokens(); }
   Index micro_batches() const override { return task_.micro_batches(); }
-  Var loss_sum(Index micro, const Pass& pass) override { return task_.loss_sum(micro, pass); }
+  Batch batch(Index micro) const override { return task_.batch(micro); }
+  Var loss_sum(const Batch& batch, const Pass& pass) override { return task_.loss_sum(batch, pass); }
   bool has_validation() const override { return task_.has_validation(); }
   Evaluation evaluate(const Pass& pass) override {
     ++evaluations;

@@ -63,7 +63,7 @@ TEST_CASE("an epoch takes every row once, in a new order, and what is left over 
       rows += targets;
       smaller += targets == 2;
       for (Index micro = 0; micro < task.micro_batches(); ++micro)
-        order.push_back(task.loss_sum(micro, {}).value().item());
+        order.push_back(task.loss_sum(task.batch(micro), {}).value().item());
     }
     for (float loss : order) sum += double(loss);
     CHECK(rows == 10);
@@ -81,7 +81,7 @@ TEST_CASE("the rows of a step depend on the seed and the step alone") {
   const auto losses = [&](std::uint64_t seed, const std::vector<Index>& steps) {
     ClassificationTask task(model, texts, texts, kThree, {.batch = 4, .seed = seed});
     float last = 0;
-    for (Index step : steps) task.begin_step(step), last = task.loss_sum(0, {}).value().item();
+    for (Index step : steps) task.begin_step(step), last = task.loss_sum(task.batch(0), {}).value().item();
     return last;
   };
   CHECK(losses(1, {0, 1, 2, 3, 4, 5, 6, 7, 8}) == losses(1, {8}));
@@ -306,7 +306,7 @@ TEST_CASE("the loss of a regression is the squared error in units of the deviati
         double(outputs[std::size_t(row)]) - (y - run.data.labels->mean()) / run.data.labels->deviation();
     sum += error * error;
   }
-  CHECK(run.task->loss_sum(0, {}).value().item() == doctest::Approx(sum).epsilon(1e-5));
+  CHECK(run.task->loss_sum(run.task->batch(0), {}).value().item() == doctest::Approx(sum).epsilon(1e-5));
 }
 
 TEST_CASE("the kind of labels can be chosen, and a wrong choice is refused") {
@@ -343,7 +343,7 @@ TEST_CASE("balanced class weights make each class count alike, with mean 1 over 
     }
     ClassificationTask task(model, texts, texts, kThree, {.batch = 12, .label_smoothing = smoothing, .balanced = true});
     CHECK(task.begin_step(0) == 12);
-    CHECK(task.loss_sum(0, {}).value().item() == doctest::Approx(wanted).epsilon(1e-5));
+    CHECK(task.loss_sum(task.batch(0), {}).value().item() == doctest::Approx(wanted).epsilon(1e-5));
     ClassificationTask plain(model, texts, texts, kThree, {.batch = 12, .label_smoothing = smoothing});
     CHECK(plain.evaluate({}).loss == task.evaluate({}).loss);  // validation is not weighted
   }

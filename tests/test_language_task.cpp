@@ -99,7 +99,7 @@ TEST_CASE("windows start anywhere in the text, as often at its ends as elsewhere
   std::vector<int> counts(4, 0);
   for (Index step = 0; step < 400; ++step) {
     CHECK(task.begin_step(step) == 8);
-    const double loss = double(task.loss_sum(0, {}).value().item());
+    const double loss = double(task.loss_sum(task.batch(0), {}).value().item());
     for (Index start = 0; start < 4; ++start) counts[std::size_t(start)] += std::fabs(loss - loss_of(start)) < 1e-4;
   }
   for (int count : counts) CHECK((count > 60 && count < 140));
@@ -116,7 +116,8 @@ TEST_CASE("a text of a block and one token has exactly one window") {
   std::set<float> losses;
   for (Index step = 0; step < 5; ++step) {
     CHECK(task.begin_step(step) == 32);
-    for (Index micro = 0; micro < task.micro_batches(); ++micro) losses.insert(task.loss_sum(micro, {}).value().item());
+    for (Index micro = 0; micro < task.micro_batches(); ++micro)
+      losses.insert(task.loss_sum(task.batch(micro), {}).value().item());
   }
   CHECK(losses.size() == 1);
 }

@@ -22,7 +22,8 @@ class ScriptedTask : public Task {
   Index begin_step(Index) override { return 1; }
   Index step_tokens() const override { return 1; }
   Index micro_batches() const override { return 1; }
-  Var loss_sum(Index, const Pass&) override { return sum(mul(weight_, weight_)); }
+  Batch batch(Index) const override { return {}; }
+  Var loss_sum(const Batch&, const Pass&) override { return sum(mul(weight_, weight_)); }
   bool has_validation() const override { return true; }
   Evaluation evaluate(const Pass&) override {
     Evaluation result;

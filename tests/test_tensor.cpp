@@ -112,6 +112,33 @@ TEST_CASE("poisoned memory is full of NaN") {
   }
 }
 
+TEST_CASE("what is allocated during a reservation is handed out to nobody else until that ends") {
+  const Shape shape{12345};
+  memory::trim(Device::cpu);
+  const float* reserved;
+  {
+    const memory::Reservation reservation(Device::cpu);
+    Tensor kept;
+    reservation.during([&] {
+      reserved = Tensor::empty(shape).data();
+      CHECK_EQ(Tensor::empty(shape).data(), reserved);  // within, a block is used again
+      kept = Tensor::empty(shape);
+      check_error([&] { reservation.during([] {}); }, "memory: two reservations cannot be open at a time");
+    });
+    CHECK_EQ(kept.data(), reserved);
+    kept = Tensor();  // comes back to the reservation, not to everyone
+    const Tensor other = Tensor::empty(shape);
+    CHECK_NE(other.data(), reserved);
+    CHECK_THROWS_AS(reservation.during([] { fail("in between"); }), Error);
+    CHECK_NE(Tensor::empty(shape).data(), reserved);  // closed all the same
+    reservation.during([&] { CHECK_EQ(Tensor::empty(shape).data(), reserved); });
+    memory::trim(Device::cpu);  // takes nothing away from it
+    reservation.during([&] { CHECK_EQ(Tensor::empty(shape).data(), reserved); });
+  }
+  CHECK_EQ(Tensor::empty(shape).data(), reserved);
+  memory::trim(Device::cpu);
+}
+
 TEST_CASE("memory that the system does not have is an error that says what to lower") {
   check_error([] { Tensor::empty({Index(1) << 50}); }, "more needed");
   check_error([] { Tensor::empty({Index(1) << 50}); }, "lower train.batch");

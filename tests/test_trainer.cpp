@@ -132,14 +132,14 @@ TEST_CASE("the first steps equal gradient descent written by hand, whatever grad
   {
     Tape tape;  // a probe whose gradients must not count
     run.task->begin_step(5);
-    tape.backward(run.task->loss_sum(0, {}));
+    tape.backward(run.task->loss_sum(run.task->batch(0), {}));
   }
   REQUIRE(run.train() == 0);
   for (Index step = 0; step < 3; ++step) {
     hand.model->parameters().clear_grads();
     Tape tape;
     const double targets = double(hand.task->begin_step(step));
-    tape.backward(hand.task->loss_sum(0, {}));
+    tape.backward(hand.task->loss_sum(hand.task->batch(0), {}));
     for (const Parameter& p : hand.model->parameters()) {
       if (!p.var.has_grad()) continue;
       Tensor value = p.var.value();

@@ -24,18 +24,17 @@ std::vector<float> balanced_weights(const EncodedTexts& texts, Index classes) {
   return counts;
 }
 
-// Sum of w(y_i) times the cross-entropy of row i against (1 - smoothing) one-hot + smoothing / K.
-Var weighted_cross_entropy(const Var& logits, const Tensor& labels, const std::vector<float>& weights,
-                           float smoothing) {
-  const Index classes = logits.size(-1);
-  Tensor targets = Tensor::empty(logits.shape());
+// Of each row i: w(y_i) ((1 - smoothing) one-hot + smoothing / K).
+Tensor weighted_targets(const Tensor& labels, const std::vector<float>& weights, float smoothing) {
+  const auto classes = Index(weights.size());
+  Tensor targets = Tensor::empty({labels.numel(), classes});
   for (Index i = 0; i < labels.numel(); ++i) {
     const float weight = weights[std::size_t(labels.ints()[i])];
     float* row = targets.data() + i * classes;
     std::fill_n(row, classes, weight * smoothing / float(classes));
     row[labels.ints()[i]] += weight * (1 - smoothing);
   }
-  return neg(sum(log_softmax(logits, -1) * Var(targets.to(logits.device()))));
+  return targets;
 }
 
 std::string table_of_classes(const ConfusionMatrix& m, const LabelMap& labels) {
@@ -59,12 +58,16 @@ ClassificationTask::ClassificationTask(const Classifier& model, const EncodedTex
   if (options.balanced) class_weights_ = balanced_weights(train, model.options().classes);
 }
 
-Var ClassificationTask::loss_sum(Index micro_batch, const Pass& pass) {
-  const std::span<const Index> rows = micro_batch_rows(micro_batch);
-  const Var logits = classify(model_, train_, rows, pass);
-  const Tensor labels = row_labels(train_, rows);
-  if (!class_weights_.empty()) return weighted_cross_entropy(logits, labels, class_weights_, options_.label_smoothing);
-  return cross_entropy(logits, labels, {.label_smoothing = options_.label_smoothing, .mean = false});
+Tensor ClassificationTask::labels(std::span<const Index> rows) const {
+  const Tensor classes = row_labels(train_, rows);
+  return class_weights_.empty() ? classes : weighted_targets(classes, class_weights_, options_.label_smoothing);
+}
+
+Var ClassificationTask::loss_sum(const Batch& batch, const Pass& pass) {
+  const Var logits = outputs(batch, pass);
+  const Tensor& targets = batch.back();
+  if (!class_weights_.empty()) return neg(sum(log_softmax(logits, -1) * Var(targets.to(logits.device()))));
+  return cross_entropy(logits, targets, {.label_smoothing = options_.label_smoothing, .mean = false});
 }
 
 ClassificationResult ClassificationTask::measure(const EncodedTexts& texts, const Pass& pass) const {

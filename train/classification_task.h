@@ -20,11 +20,13 @@ class ClassificationTask : public TextTask {
   ClassificationTask(const Classifier& model, const EncodedTexts& train, const EncodedTexts& valid,
                      const LabelMap& labels, const ClassificationOptions& options);
 
-  Var loss_sum(Index micro_batch, const Pass& pass) override;
+  Var loss_sum(const Batch& batch, const Pass& pass) override;
   Evaluation evaluate(const Pass& pass) override;
   Figures figures(const EncodedTexts& texts, const Pass& pass) const override;
 
  private:
+  // Classes i32 [rows] or, if they are balanced, the weighted distributions [rows, classes] to learn.
+  Tensor labels(std::span<const Index> rows) const override;
   ClassificationResult measure(const EncodedTexts& texts, const Pass& pass) const;
 
   std::vector<float> class_weights_;  // empty: all 1

@@ -83,7 +83,7 @@ DistillationTask::DistillationTask(Task& task, const Transformer& transformer)
       layers_(Index(transformer.blocks.size())),
       validation_(layers_, transformer.blocks.front().attention.heads) {}
 
-Var DistillationTask::loss_sum(Index micro_batch, const Pass&) {
+Var DistillationTask::loss_sum(const Batch& batch, const Pass&) {
   Var total;
   const Pass::Observer observe = [&](const MultiHeadAttention& layer, const Var& projected, const AttentionMask& mask) {
     double tokens = 0;
@@ -91,7 +91,7 @@ Var DistillationTask::loss_sum(Index micro_batch, const Pass&) {
     const Var weighted = scale(loss, float(tokens / double(layers_)));
     total = total.defined() ? total + weighted : weighted;
   };
-  task_.loss_sum(micro_batch, {.observer = &observe});  // the teacher reads without dropout; its own loss is not needed
+  task_.loss_sum(batch, {.observer = &observe});  // the teacher reads without dropout; its own loss is not needed
   return total;
 }
 
@@ -120,7 +120,7 @@ void fit_kernels(Task& task) {
     fit_layer(layer, projected);
   };
   task.begin_step(0);
-  task.loss_sum(0, {.observer = &fit});
+  task.loss_sum(task.batch(0), {.observer = &fit});
 }
 
 std::uint64_t hash_without_kernels(const Parameters& parameters) {

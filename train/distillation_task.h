@@ -39,7 +39,8 @@ class DistillationTask : public Task {
   Index begin_step(Index step) override { return task_.begin_step(step), task_.step_tokens(); }
   Index step_tokens() const override { return task_.step_tokens(); }
   Index micro_batches() const override { return task_.micro_batches(); }
-  Var loss_sum(Index micro_batch, const Pass& pass) override;
+  Batch batch(Index micro_batch) const override { return task_.batch(micro_batch); }
+  Var loss_sum(const Batch& batch, const Pass& pass) override;
 
   bool has_validation() const override { return task_.has_validation(); }
   // The distillation loss; how the teacher itself does is in the words and, as teacher_loss, in the metrics.

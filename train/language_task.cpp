@@ -26,7 +26,7 @@ Index LanguageTask::begin_step(Index step) {
   return step_tokens();
 }
 
-Var LanguageTask::loss_sum(Index micro_batch, const Pass& pass) {
+Batch LanguageTask::batch(Index micro_batch) const {
   const auto windows = std::uint64_t(window_count(Index(data_.train.size()), options_.block));
   const RandomKey key{options_.seed ^ kDataStreams, std::uint64_t(step_)};
   std::vector<Index> starts;
@@ -36,7 +36,11 @@ Var LanguageTask::loss_sum(Index micro_batch, const Pass& pass) {
   }
   Tensor ids, targets;
   fill_windows(data_.train, starts, options_.block, ids, targets);
-  return model_.loss(ids, targets, pass, {.label_smoothing = options_.label_smoothing, .mean = false});
+  return {ids, targets};
+}
+
+Var LanguageTask::loss_sum(const Batch& batch, const Pass& pass) {
+  return model_.loss(batch[0], batch[1], pass, {.label_smoothing = options_.label_smoothing, .mean = false});
 }
 
 double LanguageTask::window_loss(const std::vector<Index>& starts, Index length, Index counted, const Pass& pass) const {

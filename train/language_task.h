@@ -27,7 +27,9 @@ class LanguageTask : public Task {
   Index begin_step(Index step) override;
   Index step_tokens() const override { return options_.accumulate * options_.batch * options_.block; }
   Index micro_batches() const override { return options_.accumulate; }
-  Var loss_sum(Index micro_batch, const Pass& pass) override;
+  Batch batch(Index micro_batch) const override;  // ids and targets i32 [batch, block]
+  Var loss_sum(const Batch& batch, const Pass& pass) override;
+  bool repeats() const override { return model_.options().adaptive.cutoffs.empty(); }  // bands differ in their tokens
 
   bool has_validation() const override { return data_.valid.size() >= 2; }
   // Every token but the first is a target once. A window's first block - stride tokens are context only, unless it is

@@ -112,6 +112,10 @@ void add_machine_options(Options& options) {
                       {.max = 1024, .unit = "threads", .help = "0: all processors; results do not depend on it"});
   options.add_choice("device", "auto", {"auto", "cpu", "cuda"}, "where to compute; auto takes a GPU if there is one");
   options.add_choice("precision", "f32", {"f32", "bf16"}, "number format of products; on a GPU of activations too");
+  options.add_flag(
+      "cuda_graph", false,
+      "on a GPU, repeat training steps of one shape as a CUDA graph, with the same results; false until it "
+      "has been timed there; without effect on the CPU and with model.adaptive");
 }
 
 Device use_machine_options(const Options& options) {

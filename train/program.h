@@ -20,7 +20,7 @@ int stop_signal();
 Index peak_rss_bytes();
 
 // Keys that mean the same in every program.
-void add_machine_options(Options& options);  // threads, device, precision
+void add_machine_options(Options& options);  // threads, device, precision, cuda_graph
 // Applies them: sets the number of threads and the precision, and refuses a device that cannot be used. Returns the
 // device to build models for.
 Device use_machine_options(const Options& options);

@@ -41,11 +41,14 @@ double pearson(std::span<const double> x, std::span<const double> y) {
 
 double spearman(std::span<const double> x, std::span<const double> y) { return pearson(ranks(x), ranks(y)); }
 
-Var RegressionTask::loss_sum(Index micro_batch, const Pass& pass) {
-  const std::span<const Index> rows = micro_batch_rows(micro_batch);
+Tensor RegressionTask::labels(std::span<const Index> rows) const {
   Tensor wanted = Tensor::empty({Index(rows.size()), 1});
   for (std::size_t i = 0; i < rows.size(); ++i) wanted.data()[i] = train_.rows[std::size_t(rows[i])].number;
-  return sum(square(classify(model_, train_, rows, pass) - Var(wanted.to(model_.parameters().device()))));
+  return wanted;
+}
+
+Var RegressionTask::loss_sum(const Batch& batch, const Pass& pass) {
+  return sum(square(outputs(batch, pass) - Var(batch.back().to(model_.parameters().device()))));
 }
 
 Figures RegressionTask::figures(const EncodedTexts& texts, const Pass& pass) const {

@@ -13,9 +13,12 @@ class RegressionTask : public TextTask {
  public:
   using TextTask::TextTask;
 
-  Var loss_sum(Index micro_batch, const Pass& pass) override;
+  Var loss_sum(const Batch& batch, const Pass& pass) override;
   Evaluation evaluate(const Pass& pass) override;
   Figures figures(const EncodedTexts& texts, const Pass& pass) const override;
+
+ private:
+  Tensor labels(std::span<const Index> rows) const override;  // [rows, 1]
 };
 
 // sum (x - mean x)(y - mean y) / sqrt(sum (x - mean x)^2 sum (y - mean y)^2); 0 where one of them does not vary.

@@ -17,26 +17,11 @@ constexpr Index kMost = Index(1) << 60;  // of steps and tokens: more could not 
 
 // Keys that may change on resume: they touch neither the model nor the data's order nor the random numbers.
 bool may_change(const std::string& key) {
-  static const char* const free[] = {"out",
-                                     "resume",
-                                     "init",
-                                     "threads",
-                                     "device",
-                                     "log_every",
-                                     "train.steps",
-                                     "train.lr",
-                                     "train.min_lr",
-                                     "train.warmup",
-                                     "data.train",
-                                     "data.valid",
-                                     "data.test",
-                                     "data.cache",
-                                     "train.eval_every",
-                                     "train.save_every",
-                                     "train.patience",
-                                     "train.clip",
-                                     "train.schedule",
-                                     "train.kernel_lr"};
+  static const char* const free[] = {
+      "out",        "resume",         "init",           "threads",          "device",           "cuda_graph",
+      "log_every",  "train.steps",    "train.lr",       "train.min_lr",     "train.warmup",     "data.train",
+      "data.valid", "data.test",      "data.cache",     "train.eval_every", "train.save_every", "train.patience",
+      "train.clip", "train.schedule", "train.kernel_lr"};
   return std::any_of(std::begin(free), std::end(free), [&](const char* name) { return key == name; });
 }
 

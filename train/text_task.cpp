@@ -28,11 +28,15 @@ Index row_length(const EncodedTexts& texts, Index row) {
 
 }  // namespace
 
-Var classify(const Classifier& model, const EncodedTexts& texts, std::span<const Index> rows, const Pass& pass) {
+static std::vector<Tensor> inputs_of(const Classifier& model, const EncodedTexts& texts, std::span<const Index> rows) {
   const std::int32_t padding = model.options().padding;
   const Tensor ids = padded(texts, rows, &EncodedText::ids, padding);
-  return model.options().two_tower ? model.forward(ids, padded(texts, rows, &EncodedText::ids2, padding), pass)
-                                   : model.forward(ids, pass);
+  return model.options().two_tower ? model.inputs(ids, padded(texts, rows, &EncodedText::ids2, padding))
+                                   : model.inputs(ids);
+}
+
+Var classify(const Classifier& model, const EncodedTexts& texts, std::span<const Index> rows, const Pass& pass) {
+  return model.forward(inputs_of(model, texts, rows), pass);
 }
 
 std::vector<std::vector<Index>> length_groups(const EncodedTexts& texts, Index tokens) {
@@ -93,9 +97,16 @@ Index TextTask::step_tokens() const {
 
 Index TextTask::micro_batches() const { return (Index(rows_.size()) + options_.batch - 1) / options_.batch; }
 
-std::span<const Index> TextTask::micro_batch_rows(Index micro_batch) const {
+Batch TextTask::batch(Index micro_batch) const {
   const Index first = micro_batch * options_.batch;
-  return {rows_.data() + first, std::size_t(std::min(options_.batch, Index(rows_.size()) - first))};
+  const std::span rows(rows_.data() + first, std::size_t(std::min(options_.batch, Index(rows_.size()) - first)));
+  Batch batch = inputs_of(model_, train_, rows);
+  batch.push_back(labels(rows));
+  return batch;
+}
+
+Var TextTask::outputs(const Batch& batch, const Pass& pass) const {
+  return model_.forward(std::span(batch).first(batch.size() - 1), pass);
 }
 
 }  // namespace flexformer

@@ -33,13 +33,17 @@ class TextTask : public Task {
   Index begin_step(Index step) override;
   Index step_tokens() const override;
   Index micro_batches() const override;
+  Batch batch(Index micro_batch) const override;  // what the model reads of the rows, and then their labels()
+  bool repeats() const override { return true; }
   bool has_validation() const override { return !valid_.rows.empty(); }
 
   // The result does not depend on how rows are batched. Throws Stopped if stop_signal() is set on the way.
   virtual Figures figures(const EncodedTexts& texts, const Pass& pass) const = 0;
 
  protected:
-  std::span<const Index> micro_batch_rows(Index micro_batch) const;
+  virtual Tensor labels(std::span<const Index> rows) const = 0;  // of training rows, as the loss takes them
+  // The outputs for a batch [rows, classes].
+  Var outputs(const Batch& batch, const Pass& pass) const;
 
   const Classifier& model_;
   const EncodedTexts &train_, &valid_;

@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "tensor/parallel.h"
@@ -10,7 +11,7 @@
 namespace flexformer {
 namespace {
 
-bool all_finite(const Tensor& tensor) { return std::isfinite(squared_norms({tensor})[0]); }
+bool all_finite(const Tensor& tensor) { return std::isfinite(squared_norm(tensor)); }
 
 }  // namespace
 
@@ -79,7 +80,9 @@ Trainer::Trainer(const Options& options, RunFolder& folder, const Parameters& pa
       parameters_(parameters),
       task_(task),
       console_(console),
-      optimizer_(parameters, training_.optimizer) {}
+      optimizer_(parameters, training_.optimizer),
+      step_(Tensor::zeros({1}, DType::i32, parameters.device())),
+      captured_(parameters.device(), options.flag("cuda_graph") && task.repeats()) {}
 
 // The summary is written last and taken away when a run goes on: with it, nothing is left to do.
 bool Trainer::had_finished() const {
@@ -137,30 +140,42 @@ int Trainer::run(const std::string& data_fingerprint, const std::string& vocabul
 
 bool Trainer::is_due(Index step, Index every) { return every > 0 && step % every == 0; }
 
-void Trainer::train_step() {
-  const Stopwatch watch;
-  rate_ = training_.schedule.at(state_.step + 1);
-  const Index targets = task_.begin_step(state_.step);
-  // A stream of random numbers for every step: dropout in a resumed run draws the masks of the unbroken one.
-  Random random(training_.seed, std::uint64_t(state_.step + 1) << 32);
-  const Pass pass{.training = true, .random = &random};
+std::vector<Tensor> Trainer::launch_step(const std::vector<Batch>& batches, Index targets) {
+  Random random(training_.seed);
+  const Pass pass{.training = true, .random = &random, .step = step_};
   parameters_.clear_grads();
   std::vector<Tensor> losses;
-  for (Index micro = 0; micro < task_.micro_batches() && targets > 0; ++micro) {
+  for (const Batch& batch : batches) {
     Tape tape;
-    const Var loss = task_.loss_sum(micro, pass);
+    const Var loss = task_.loss_sum(batch, pass);
     losses.push_back(loss.value());
     // Each micro-batch counts by its targets: the gradient is that of the mean over all of them.
     tape.backward(scale(loss, float(1.0 / double(targets))));
   }
-  // Up to here a GPU is only given work. Whether the step is made depends on its loss and gradient: the host waits for
-  // these two, once all of the backward pass is under way, and for nothing else.
+  optimizer_.launch_step(training_.clip);
+  return losses;
+}
+
+void Trainer::train_step() {
+  const Stopwatch watch;
+  rate_ = training_.schedule.at(state_.step + 1);
+  const Index targets = task_.begin_step(state_.step);
+  std::vector<Batch> batches;
+  for (Index micro = 0; micro < task_.micro_batches() && targets > 0; ++micro) batches.push_back(task_.batch(micro));
+  // What differs from step to step goes to the device first. The step's number is part of the random numbers: dropout
+  // in a resumed run draws the masks of the unbroken one.
+  step_.copy_from(Tensor::from_ints({1}, std::array{std::int32_t(state_.step + 1)}));
+  optimizer_.prepare(rate_);
+  std::vector<Tensor> losses;
+  if (targets > 0) losses = captured_.run(batches, [&](const auto& given) { return launch_step(given, targets); });
+  // Up to here a GPU is only given work, that of the optimiser included, which changes nothing where a gradient is not
+  // finite. Now the host waits for the loss and the norm, to learn how the step went, and for nothing else.
   double sum = 0;
   for (const Tensor& loss : losses) sum += double(loss.item());
   loss_ = targets > 0 ? sum / double(targets) : 0;
   if (!std::isfinite(loss_)) broke_down(state_.step + 1, first_bad_tensor());
   try {
-    norm_ = targets > 0 ? optimizer_.step(rate_, training_.clip) : 0;
+    norm_ = targets > 0 ? optimizer_.finish() : 0;
   } catch (const NonFiniteGradient& bad) {
     broke_down(state_.step + 1, "gradient of " + bad.parameter);
   }

@@ -6,6 +6,7 @@
 #include "autograd/ops.h"
 #include "nn/optim.h"
 #include "nn/schedule.h"
+#include "tensor/captured_step.h"
 #include "train/log.h"
 #include "train/run_folder.h"
 
@@ -31,8 +32,12 @@ class Task {
   virtual Index step_tokens() const = 0;
   // Micro-batches of the step that was begun: fewer than usual where an epoch ends.
   virtual Index micro_batches() const = 0;
-  // The summed loss over the targets of one micro-batch.
-  virtual Var loss_sum(Index micro_batch, const Pass& pass) = 0;
+  // What one of them reads, on the host.
+  virtual Batch batch(Index micro_batch) const = 0;
+  // The summed loss over the targets of a batch.
+  virtual Var loss_sum(const Batch& batch, const Pass& pass) = 0;
+  // Whether the work of loss_sum() depends on the batch's shapes alone, so that it can be captured (CapturedStep).
+  virtual bool repeats() const { return false; }
 
   virtual bool has_validation() const = 0;
   // Throws Stopped if stop_signal() is set on the way.
@@ -77,7 +82,9 @@ class Trainer {
   bool out_of_patience() const { return training_.patience && state_.worse >= training_.patience; }
   bool had_finished() const;
   void start(const std::string& data_fingerprint, const std::string& vocabulary);
-  void train_step();                     // throws Error if loss or gradient is not finite
+  void train_step();  // throws Error if loss or gradient is not finite
+  // Gives the device all work of a step over so many targets, and returns the losses of its batches.
+  std::vector<Tensor> launch_step(const std::vector<Batch>& batches, Index targets);
   std::string first_bad_tensor() const;  // parameters first, then gradients
   [[noreturn]] void broke_down(Index step, const std::string& tensor) const;
   void check_parameters() const;  // weights that are not finite must never replace a good checkpoint
@@ -96,6 +103,8 @@ class Trainer {
   Task& task_;
   Console& console_;
   Optimizer optimizer_;
+  Tensor step_;  // i32 [1] on the device: the step that is made
+  CapturedStep captured_;
   TrainingState state_;
   Evaluation last_;
   Json summary_;

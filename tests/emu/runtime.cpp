@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -9,11 +10,21 @@
 #include "tests/emu/memory.h"
 #include "tests/emu/shared_memory.h"
 
+using Works = std::vector<std::function<void()>>;
+struct EmulatedGraph {
+  Works works;
+};
+struct EmulatedGraphExec {
+  std::shared_ptr<const Works> works;
+};
+
 namespace flexformer::emu {
 namespace {
 
 bool deferred = false;
-std::vector<std::function<void()>> waiting;
+Works waiting;
+std::unique_ptr<EmulatedGraph> captured;  // while the stream is captured
+bool capture_is_valid = true;
 cudaError_t device_state = cudaSuccess, launch_state = cudaSuccess, last_error = cudaSuccess;
 int driver = 13000;
 long grids = 0;
@@ -22,6 +33,15 @@ std::map<const void*, int> dynamic_shared_limits;
 void run_waiting() {
   const DeviceAccess access;
   for (auto& work : std::exchange(waiting, {})) work();
+}
+
+void run_or_wait(std::function<void()> work) {
+  if (deferred) {
+    waiting.push_back(std::move(work));
+    return;
+  }
+  const DeviceAccess access;
+  work();
 }
 
 cudaError_t configuration_error(const Grid& grid, const void* kernel) {
@@ -34,6 +54,18 @@ cudaError_t configuration_error(const Grid& grid, const void* kernel) {
   if (grid.dynamic_shared > (limit == dynamic_shared_limits.end() ? kSharedLimit : std::size_t(limit->second)))
     return cudaErrorInvalidValue;
   return cudaSuccess;
+}
+
+void check_arguments(const Grid& grid, const std::vector<std::string>& arguments) {
+  for (std::size_t number = 0; number < arguments.size(); ++number)
+    for (std::size_t at = 0; at + 8 <= arguments[number].size(); at += 8) {
+      std::uint64_t word;
+      std::memcpy(&word, arguments[number].data() + at, sizeof word);
+      const std::string wrong = argument_error(word, kPaddingIsClear);
+      if (!wrong.empty())
+        fail("emulation: argument ", number, " (byte ", at, ") of the kernel launched at ", grid.place.file, ":",
+             grid.place.line, ": ", wrong);
+    }
 }
 
 }  // namespace
@@ -50,12 +82,10 @@ void pretend(cudaError_t device, int driver_version, cudaError_t launch) {
 long grids_run() { return grids; }
 
 void submit(std::function<void()> work) {
-  if (deferred) {
-    waiting.push_back(std::move(work));
-    return;
-  }
-  const DeviceAccess access;
-  work();
+  if (captured)
+    captured->works.push_back(std::move(work));
+  else
+    run_or_wait(std::move(work));
 }
 
 void launch(const Grid& grid, const void* kernel, std::initializer_list<Arguments> arguments,
@@ -64,19 +94,11 @@ void launch(const Grid& grid, const void* kernel, std::initializer_list<Argument
     if (launch_state != cudaSuccess) last_error = std::exchange(launch_state, cudaSuccess);
     return;
   }
-  int number = 0;
-  for (const Arguments& argument : arguments) {
-    for (std::size_t at = 0; at + 8 <= argument.bytes; at += 8) {
-      std::uint64_t word;
-      std::memcpy(&word, static_cast<const char*>(argument.p) + at, sizeof word);
-      const std::string wrong = argument_error(word, kPaddingIsClear);
-      if (!wrong.empty())
-        fail("emulation: argument ", number, " (byte ", at, ") of the kernel launched at ", grid.place.file, ":",
-             grid.place.line, ": ", wrong);
-    }
-    ++number;
-  }
-  submit([grid, body = std::move(body)] {
+  std::vector<std::string> bytes;
+  for (const Arguments& argument : arguments) bytes.emplace_back(static_cast<const char*>(argument.p), argument.bytes);
+  check_arguments(grid, bytes);
+  submit([grid, body = std::move(body), bytes = captured ? bytes : std::vector<std::string>()] {
+    check_arguments(grid, bytes);  // in a graph: memory may have been given back since
     ++grids;
     run_grid(grid, {[](const void* self) { (*static_cast<const std::function<void()>*>(self))(); }, &body});
     const std::string wrong = fence_error();
@@ -104,6 +126,10 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "no CUDA-capable device is detected";
     case cudaErrorNoKernelImageForDevice:
       return "no kernel image is available for execution on the device";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
   }
   return "unknown error";
 }
@@ -131,9 +157,43 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  if (captured) {
+    capture_is_valid = false;
+    return cudaErrorStreamCaptureUnsupported;
+  }
   run_waiting();
   return cudaSuccess;
 }
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  captured = std::make_unique<EmulatedGraph>();
+  capture_is_valid = true;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+  const auto ended = std::move(captured);
+  *graph = capture_is_valid ? new EmulatedGraph(*ended) : nullptr;
+  return capture_is_valid ? cudaSuccess : cudaErrorStreamCaptureInvalidated;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new EmulatedGraphExec{std::make_shared<const Works>(graph->works)};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {
+  submit([works = exec->works] {
+    for (const auto& work : *works) work();
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
+  return cudaSuccess;
+}
+
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
   if (value < 0 || std::size_t(value) > kSharedOptInLimit) return cudaErrorInvalidValue;
@@ -145,10 +205,11 @@ cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   *p = allocate(bytes);
   return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
-// Memory stays until the work that was submitted before has run, as it does in a pool that knows its stream.
+// Memory stays until the work that was submitted before has run, as it does in a pool that knows its stream. A capture
+// does not record it.
 cudaError_t cudaFree(void* p) {
   if (!range_error(p, 0).empty()) return cudaErrorInvalidValue;
-  submit([p] {
+  run_or_wait([p] {
     if (!release(p)) flexformer::fail("emulation: cudaFree of ", p, ", which is not the start of an allocation");
   });
   return cudaSuccess;
@@ -160,6 +221,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     if (const std::string wrong = p ? range_error(p, bytes) : ""; !wrong.empty())
       flexformer::fail("emulation: a copy touches ", wrong);
   if (kind != cudaMemcpyHostToDevice) {
+    submit([=] { std::memcpy(to, from, bytes); });
+    return cudaSuccess;
+  }
+  if (captured) {  // a graph reads the source when it is launched
     submit([=] { std::memcpy(to, from, bytes); });
     return cudaSuccess;
   }

@@ -16,6 +16,8 @@ enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 enum cudaDeviceAttr {
@@ -27,6 +29,11 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 struct EmulatedStream;
 using cudaStream_t = EmulatedStream*;
 constexpr unsigned cudaStreamNonBlocking = 1;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
+struct EmulatedGraph;
+using cudaGraph_t = EmulatedGraph*;
+struct EmulatedGraphExec;
+using cudaGraphExec_t = EmulatedGraphExec*;
 
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetDeviceCount(int* count);
@@ -40,6 +47,12 @@ cudaError_t cudaMalloc(void** p, std::size_t bytes);
 cudaError_t cudaFree(void* p);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGetLastError();
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
@@ -61,7 +74,8 @@ struct Arguments {
 };
 void launch(const Grid& grid, const void* kernel, std::initializer_list<Arguments> arguments,
             std::function<void()> body);
-// Runs work on device memory now, or keeps it for later.
+// Runs work on device memory now, or keeps it for later. While the stream is captured it is kept for the graph, and
+// runs when that is launched.
 void submit(std::function<void()> work);
 
 // Bytes between the members of a struct hold anything, which may look like an address.

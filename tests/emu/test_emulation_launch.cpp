@@ -41,6 +41,46 @@ TEST_CASE("emulation: a grid that leaves elements out leaves NaN") {
   CHECK_EQ(y.to_vector()[99], 198);
 }
 
+TEST_CASE("emulation: what is captured runs when the graph is launched, with the arguments it had") {
+  Tensor x = numbers(8), y = Tensor::zeros({8}, DType::f32, Device::cuda);
+  const long before = emu::grids_run();
+  const device::Graph graph([&] {
+    launch_kernel({1, 8}, twice, y.data(), x.data(), Index(8));
+    device::fill(x.data(), 0, sizeof(float) * 2);
+  });
+  CHECK_EQ(emu::grids_run(), before);
+  for (const float wanted : {2.0f, 0.0f}) {
+    graph.launch();
+    CHECK_EQ(y.to_vector()[1], wanted);
+    CHECK_EQ(y.to_vector()[7], 14);
+  }
+  CHECK_EQ(emu::grids_run(), before + 2);
+  emu::set_deferred(true);
+  graph.launch();
+  CHECK_EQ(emu::grids_run(), before + 2);
+  device::synchronize();
+  CHECK_EQ(emu::grids_run(), before + 3);
+  emu::set_deferred(false);
+}
+
+TEST_CASE("emulation: a capture that waits is lost, as on a device") {
+  cudaGraph_t graph = nullptr;
+  check_cuda("a capture", cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed));
+  CHECK_SAYS(check_cuda("waiting", cudaStreamSynchronize(stream())), "not permitted when stream is capturing");
+  CHECK_SAYS(check_cuda("the capture", cudaStreamEndCapture(stream(), &graph)), "a previous error during capture");
+  device::synchronize();
+}
+
+TEST_CASE("emulation: a graph whose memory was given back is found") {
+  Tensor y = numbers(8);
+  const device::Graph graph([&] { launch_kernel({1, 8}, own_element, y.data()); });
+  graph.launch();
+  y = Tensor();
+  memory::trim(Device::cuda);
+  CHECK_SAYS(graph.launch(), "argument 0 (byte 0) of the kernel launched at tests/emu/test_emulation_launch.cpp");
+  CHECK_SAYS(graph.launch(), "lies in no live allocation");
+}
+
 TEST_CASE("what is wrong with a machine's GPU is said in one sentence") {
   emu::pretend(cudaErrorInsufficientDriver, 0);
   CHECK_EQ(find_trouble(), "there is no NVIDIA driver here");
