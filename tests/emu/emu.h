@@ -6,11 +6,13 @@
 //   types.h       dim3, float4, bf16
 //   threads.h     threadIdx, barriers, warp functions, atomics, shared memory: what kernels call
 //   scheduler.*   runs the threads of a block as fibers (fiber.*) and finds those that wait in vain
+//   mma.*         tensor cores: fragments, their product
 //   memory.*      device memory: poisoned, fenced, out of the host's reach
 //   runtime.*     the part of the CUDA runtime that cuda/ uses, and kernel launches
 //   cublaslt.*    the part of cuBLASLt that cuda/gemm.cu uses
 #pragma once
 #include "tests/emu/cublaslt.h"
+#include "tests/emu/mma.h"
 #include "tests/emu/runtime.h"
 #include "tests/emu/threads.h"
 #include "tests/emu/types.h"

@@ -17,6 +17,7 @@
 
 #include "tensor/error.h"
 #include "tests/emu/fiber.h"
+#include "tests/emu/mma.h"
 #include "tests/emu/race_detector.h"
 #include "tests/emu/shared_memory.h"
 
@@ -65,7 +66,8 @@ bool same(Place a, Place b) { return a.line == b.line && (a.file == b.file || st
 std::string describe(Place place) { return text(place.file, ":", place.line); }
 std::string describe(uint3 i) { return text("(", i.x, ",", i.y, ",", i.z, ")"); }
 const char* describe(Collective what) {
-  return what == Collective::sync ? "__syncwarp" : what == Collective::shuffle ? "a shuffle" : "a ballot";
+  static constexpr const char* names[] = {"__syncwarp", "a shuffle", "a ballot", "a product", "ldmatrix"};
+  return names[int(what)];
 }
 
 uint3 unravel(std::uint64_t i, dim3 size) {
@@ -264,6 +266,8 @@ class Scheduler {
     unsigned ballot = 0;
     for (unsigned i = 0; i < kWarp; ++i)
       if (m.mask >> i & 1 && m.value[i]) ballot |= 1u << i;
+    if (m.what == Collective::product) multiply_fragments(m.value);
+    if (m.what == Collective::rows) share_rows(m.value);
     const unsigned turn = order_ == Order::random ? unsigned(draw()) : order_ == Order::reverse ? kWarp - 1 : 0;
     for (unsigned i = 0; i < kWarp; ++i) {
       const unsigned lane = i ^ (turn % kWarp);

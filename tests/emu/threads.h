@@ -22,9 +22,9 @@ struct Place {
 
 // scheduler.cpp. A value travels as 8 bytes.
 void wait_for_block(Place place);
-enum class Collective { sync, shuffle, ballot };
+enum class Collective { sync, shuffle, ballot, product, rows };
 // Waits for all lanes of the mask at the same call. shuffle: the value of lane `source`; ballot: the lanes whose value
-// is not 0; sync: nothing.
+// is not 0; sync: nothing; product and rows: nothing, but the values are pointers to what mma.h exchanges.
 std::uint64_t meet(Collective what, unsigned mask, std::uint64_t value, int source, Place place);
 int lane();
 // The block's array known by `key`, full of poison when the block starts.
@@ -102,6 +102,8 @@ inline void __threadfence() {}
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __expf(float x) { return std::exp(x); }
 inline float __fdividef(float a, float b) { return a / b; }
+inline float __sinf(float x) { return std::sin(x); }
+inline float __cosf(float x) { return std::cos(x); }
 
 inline void __pipeline_memcpy_async(void* to, const void* from, std::size_t bytes) {
   flexformer::emu::copy_later(to, from, bytes);

@@ -49,3 +49,7 @@ struct alignas(2) __nv_bfloat16 {
 };
 inline __nv_bfloat16 __float2bfloat16(float x) { return x; }
 inline float __bfloat162float(__nv_bfloat16 x) { return x; }
+struct alignas(4) __nv_bfloat162 {
+  __nv_bfloat16 x, y;
+};
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {x, y}; }
