@@ -1,5 +1,6 @@
 // Linear attention, forward and one token at a time: math.md "Linear attention". linear_state.h says how the work is
 // cut.
+#include "cuda/fused_attention.h"
 #include "cuda/linear_state.h"
 
 namespace flexformer::cuda {
@@ -120,7 +121,7 @@ __global__ void linear_step(LinearAttentionStep k, const float* fq_of_heads, con
 void run(const LinearAttentionFwd& given) {
   LinearAttentionFwd k = given;
   const Index rows = k.size.B * k.size.H * k.size.Nq;
-  if (rows == 0) return;
+  if (rows == 0 || run_fused_if_it_fits(k)) return;
   if (k.size.Nk == 0) k.v.p = nullptr;  // polaformer's second part would begin behind an empty tensor
   Scratch memory;
   const LinearState s(memory, k.q, k.k, k.v, k.key_mask, k.map, k.size, k.causal);

@@ -2,6 +2,7 @@
 // G_i = [dout_i / D_i, u_i e_i] the gradients of features are products with two states: S = sum_j w_j phi(k_j) [v_j, 1]
 // over the keys before a query, which the forward pass has too, and R = sum_i e^(Mx - m_i) phi(q_i) G_i over the
 // queries after a key, which is made in the same way, chunk by chunk, but added up from the end.
+#include "cuda/fused_attention.h"
 #include "cuda/linear_state.h"
 #include "cuda/sums.h"
 
@@ -247,6 +248,7 @@ void keys_backward(const LinearAttentionBwd& k, const LinearState& s, const Quer
 }  // namespace
 
 void run(const LinearAttentionBwd& given) {
+  if (run_fused_if_it_fits(given)) return;
   LinearAttentionBwd k = given;
   if (k.size.Nk == 0) k.v.p = k.dv.grad.p = nullptr;  // polaformer's second part would begin behind an empty tensor
   Scratch memory;

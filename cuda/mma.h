@@ -51,9 +51,15 @@ template <bool kTrans> __device__ void ldmatrix(std::uint32_t (&to)[2], const __
 
 namespace flexformer::cuda {
 
-struct OperandA { std::uint32_t x[4]; };
-struct OperandB { std::uint32_t x[2]; };
-struct Sums { float x[4]; };
+struct OperandA {
+  std::uint32_t x[4];
+};
+struct OperandB {
+  std::uint32_t x[2];
+};
+struct Sums {
+  float x[4];
+};
 
 // c += a b
 __device__ inline void mma(Sums& c, const OperandA& a, const OperandB& b) { mma_m16n8k16(c.x, a.x, b.x); }
@@ -90,8 +96,8 @@ __device__ inline std::uint32_t pack_rest(float first, float second) {
 
 // The sums of 16 columns, as the operand whose k they are.
 __device__ inline OperandA operand_of(const Sums (&c)[2]) {
-  return {{pack(c[0].x[0], c[0].x[1]), pack(c[0].x[2], c[0].x[3]), pack(c[1].x[0], c[1].x[1]),
-           pack(c[1].x[2], c[1].x[3])}};
+  return {
+      {pack(c[0].x[0], c[0].x[1]), pack(c[0].x[2], c[0].x[3]), pack(c[1].x[0], c[1].x[1]), pack(c[1].x[2], c[1].x[3])}};
 }
 
 // Where a lane's numbers lie in a fragment.
@@ -130,7 +136,9 @@ __device__ inline OperandA a_down(const Plane& x, int k0, int row) {
 }
 
 // Two operands b side by side, 16 columns of the product.
-struct OperandsB { OperandB half[2]; };
+struct OperandsB {
+  OperandB half[2];
+};
 __device__ inline OperandsB halves(const std::uint32_t (&x)[4]) { return {{{{x[0], x[1]}}, {{x[2], x[3]}}}}; }
 // b[k][j] = x(column + j, k0 + k)
 __device__ inline OperandsB b_across(const Plane& x, int column, int k0) {
