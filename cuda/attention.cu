@@ -3,6 +3,7 @@
 // The backward pass makes weights again from the log-sum-exp of each row, in one kernel for queries and one for keys,
 // so that every sum has one owner and one order. Heads of more than 64 channels are several blocks' work, each of which
 // makes the weights for itself.
+#include "cuda/fused_softmax.h"
 #include "cuda/softmax.h"
 #include "cuda/tile.h"
 
@@ -238,6 +239,7 @@ __global__ void step_combine(SoftmaxAttentionStep k, const float* partial, Index
 }  // namespace
 
 void run(const SoftmaxAttentionFwd& k) {
+  if (run_fused_if_it_fits(k)) return;
   const Index items = k.size.B * k.size.H * tiles_of(k.size.Nq) * tiles_of(k.size.dv);
   with_type(k.q.p.dtype, [&](auto t) { launch_kernel(for_tiles(items), attention_fwd<decltype(t)>, k, items); });
 }
@@ -249,6 +251,7 @@ void run(const SoftmaxAttentionBwd& k) {
   with_type(k.q.p.dtype, [&](auto t) {
     using T = decltype(t);
     launch_kernel(for_rows(heads * n.Nq, n.dv), attention_delta<T>, k, delta.data());
+    if (run_fused_if_it_fits(k, delta.data())) return;
     if (k.dk.grad || k.dv.grad) {
       const Index items = heads * tiles_of(n.Nk) * tiles_of(std::max(n.d, n.dv));
       launch_kernel(for_tiles(items), attention_key_bwd<T>, k, delta.data(), items);

@@ -208,10 +208,10 @@ template <class T> void KeyStates<T>::run() {
   launch_kernel(for_elements(S.heads * S.size()), scan_segments<T>, *this);
 }
 
-bool fused_fits(const FeatureMap& map, const AttentionSize& size) {
+bool fused_fits(const FeatureMap& map, const AttentionSize& size, DType dtype) {
   const bool trigonometric = map.kind == FeatureKind::trig_s || map.kind == FeatureKind::trig_n;
-  return trigonometric && size.d == size.dv && (size.d == 32 || size.d == 64) && map.n % 16 == 0 && map.n <= 64 &&
-         size.Nq > 0 && size.Nk > 0;
+  return (dtype == DType::bf16 || precision() == Precision::bf16) && trigonometric && size.d == size.dv &&
+         (size.d == 32 || size.d == 64) && map.n % 16 == 0 && map.n <= 64 && size.Nq > 0 && size.Nk > 0;
 }
 
 template <class T> void run_fused(const FusedFwd<T>& k) {
@@ -227,13 +227,16 @@ template void run_fused(const FusedFwd<float>& k);
 template void run_fused(const FusedFwd<bf16>& k);
 
 bool run_fused_if_it_fits(const LinearAttentionFwd& k) {
-  const FusedFwd<float> fused{heads(k.out), k.running_max, k.denominator, k.unfloored, heads(k.q), heads(k.k),
-                              heads(k.v),   k.key_mask,    k.map,         k.size,      k.floor,    k.causal};
-  if (product_precision() != Precision::bf16 || !fused_fits(k.map, k.size) ||
-      !(in_pairs(fused.out) && in_pairs(fused.q) && in_pairs(fused.k) && in_pairs(fused.v)))
-    return false;
-  run_fused(fused);
-  return true;
+  if (!fused_fits(k.map, k.size, k.q.p.dtype)) return false;
+  bool fits = true;
+  with_type(k.q.p.dtype, [&](auto t) {
+    using T = decltype(t);
+    const FusedFwd<T> fused{heads<T>(k.out), k.running_max, k.denominator, k.unfloored, heads<T>(k.q), heads<T>(k.k),
+                            heads<T>(k.v),   k.key_mask,    k.map,         k.size,      k.floor,       k.causal};
+    fits = in_pairs(fused.out) && in_pairs(fused.q) && in_pairs(fused.k) && in_pairs(fused.v);
+    if (fits) run_fused(fused);
+  });
+  return fits;
 }
 
 }  // namespace flexformer::cuda

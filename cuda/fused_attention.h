@@ -100,7 +100,7 @@ template <class T> struct KeyStates {
 
 // Whether the fused kernels take a problem: trig_s or trig_n, d = dv of 32 or 64, n a multiple of 16 up to 64, both
 // sequences not empty.
-bool fused_fits(const FeatureMap& map, const AttentionSize& size);
+bool fused_fits(const FeatureMap& map, const AttentionSize& size, DType dtype);
 // Whether rows begin where two numbers can be read or written at once.
 template <class T> bool in_pairs(const Heads<T>& x) {
   return reinterpret_cast<std::uintptr_t>(x.p) % (2 * sizeof(T)) == 0 && (x.batch | x.row | x.head) % 2 == 0;

@@ -352,15 +352,19 @@ template void run_fused(const FusedBwd<float>& k);
 template void run_fused(const FusedBwd<bf16>& k);
 
 bool run_fused_if_it_fits(const LinearAttentionBwd& k) {
-  const FusedBwd<float> fused{heads(k.dq), heads(k.dk), heads(k.dv), k.dmap,        heads(k.dout), heads(k.out),
-                              heads(k.q),  heads(k.k),  heads(k.v),  k.running_max, k.denominator, k.unfloored,
-                              k.key_mask,  k.map,       k.size,      k.floor,       k.causal};
-  if (product_precision() != Precision::bf16 || !fused_fits(k.map, k.size) ||
-      !(in_pairs(fused.dq) && in_pairs(fused.dk) && in_pairs(fused.dv) && in_pairs(fused.dout) && in_pairs(fused.out) &&
-        in_pairs(fused.q) && in_pairs(fused.k) && in_pairs(fused.v)))
-    return false;
-  run_fused(fused);
-  return true;
+  if (!fused_fits(k.map, k.size, k.q.p.dtype)) return false;
+  bool fits = true;
+  with_type(k.q.p.dtype, [&](auto t) {
+    using T = decltype(t);
+    const FusedBwd<T> fused{heads<T>(k.dq),  heads<T>(k.dk), heads<T>(k.dv), k.dmap,        heads<T>(k.dout),
+                            heads<T>(k.out), heads<T>(k.q),  heads<T>(k.k),  heads<T>(k.v), k.running_max,
+                            k.denominator,   k.unfloored,    k.key_mask,     k.map,         k.size,
+                            k.floor,         k.causal};
+    fits = in_pairs(fused.dq) && in_pairs(fused.dk) && in_pairs(fused.dv) && in_pairs(fused.dout) &&
+           in_pairs(fused.out) && in_pairs(fused.q) && in_pairs(fused.k) && in_pairs(fused.v);
+    if (fits) run_fused(fused);
+  });
+  return fits;
 }
 
 }  // namespace flexformer::cuda

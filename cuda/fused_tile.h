@@ -35,8 +35,8 @@ template <class F> void with_head_size(Index d, F&& f) {
     f.template operator()<64>();
 }
 
-inline Heads<float> heads(const HeadsOut& x) { return {x.grad.p, x.batch, x.row, x.head, x.grad.add}; }
-inline Heads<const float> heads(const HeadsIn& x) { return {x.p, x.batch, x.row, x.head}; }
+template <class T> Heads<T> heads(const HeadsOut& x) { return {x.grad.p.as<T>(), x.batch, x.row, x.head, x.grad.add}; }
+template <class T> Heads<const T> heads(const HeadsIn& x) { return {x.p.as<T>(), x.batch, x.row, x.head}; }
 
 // Shared memory handed out piece by piece; without memory it counts bytes.
 struct Carver {

@@ -24,7 +24,9 @@ template <class Float> struct Values {
   HD Values(Float* floats) : p(reinterpret_cast<decltype(p)>(floats)) {}
   HD Values(decltype(p) p, DType dtype) : p(p), dtype(dtype) {}
   // What may be written may be read.
-  HD operator Values<const float>() const requires(!std::is_const_v<Float>) { return {p, dtype}; }
+  template <class Other>
+  requires(std::is_const_v<Float> && !std::is_const_v<Other>) HD Values(const Values<Other>& x)
+      : p(x.p), dtype(x.dtype) {}
 
   HD operator Float*() const { return as<Float>(); }
   template <class T> HD auto* as() const {

@@ -7,6 +7,7 @@
 
 #include "tensor/allocator.h"
 #include "tensor/device_memory.h"
+#include "tensor/precision.h"
 
 #if defined(FLEXFORMER_EMULATION)
 #include "tests/emu/runtime.h"
@@ -45,6 +46,12 @@ struct Poisoned {
     memory::set_poison(false);
     use(ways[0]);
   }
+};
+
+// precision=bf16 until the end of the scope.
+struct InBf16 {
+  InBf16() { set_precision(Precision::bf16); }
+  ~InBf16() { set_precision(Precision::f32); }
 };
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

@@ -202,13 +202,16 @@ void add_blind_rows(OpCases& cases) {
   const Ints keys{1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1};
   const Tensor key_mask = Tensor::from_ints({3, 4}, keys);
   const std::vector<Input> qkv{normal({3, 2, 4, 5}, 0.3f), normal({3, 2, 4, 5}, 0.3f), normal({3, 2, 4, 3})};
+  const std::vector<Input> wide(3, normal({3, 2, 4, 32}, 0.5f));
   for (bool causal : {false, true}) {
     const AttentionMask mask{causal, key_mask};
     const naive::Mask reference{causal, keys};
-    cases.push_back(
-        {text("softmax_attention blind rows ", causal ? "causal" : "full"), qkv,
-         [=](const Vars& x) { return softmax_attention(x[0], x[1], x[2], beside(x[0], mask)); },
-         [=](const Arrays& x) { return naive::softmax_attention(x[0], x[1], x[2], reference, 1 / std::sqrt(5.0)); }});
+    for (const std::vector<Input>& inputs : {qkv, wide})
+      cases.push_back({text("softmax_attention blind rows ", causal ? "causal " : "full ", inputs[0].shape), inputs,
+                       [=](const Vars& x) { return softmax_attention(x[0], x[1], x[2], beside(x[0], mask)); },
+                       [=, d = double(inputs[0].shape.last())](const Arrays& x) {
+                         return naive::softmax_attention(x[0], x[1], x[2], reference, 1 / std::sqrt(d));
+                       }});
     for (const LinearRow& row : {elu1_row, trig_s_row, trig_n_floor_row, performer_row, polaformer_row}) {
       std::vector<Input> inputs = qkv;
       for (const Input& input : map_inputs(row, 2, 4, 5)) inputs.push_back(input);
@@ -245,6 +248,14 @@ void add_heavy_keys(OpCases& cases) {
          2e-5,
          1e-4,
          1});  // the output is all but the heavy key's value: what is left of their difference is rounding
+}
+
+// Heads that tensor cores take, in bfloat16 on a GPU.
+void add_heads_of_32_and_64(OpCases& cases) {
+  for (const Mode& mode : modes) add_softmax(cases, {1, 2, 65, 65, 32, 32}, mode);
+  for (const Mode& mode : {modes[1], modes[2]}) add_softmax(cases, {1, 1, 130, 130, 64, 64}, mode);
+  add_softmax(cases, {2, 1, 63, 129, 64, 64}, modes[0], 2);
+  add_packed(cases, {1, 2, 67, 67, 32, 32}, modes[3]);
 }
 
 // Heads, features and sequences that kernels cut in pieces along every axis.
@@ -299,6 +310,7 @@ void add_attention_cases(OpCases& cases) {
   add_blind_rows(cases);
   add_heavy_keys(cases);
   add_many_pieces(cases);
+  add_heads_of_32_and_64(cases);
 }
 
 }  // namespace flexformer::testing

@@ -83,11 +83,6 @@ void check_row(const OpCase& row) {
 
 Tensor in_bf16(const Tensor& x) { return cast(Var(x.to(Device::cuda)), DType::bf16).value(); }
 
-struct InBf16 {
-  InBf16() { set_precision(Precision::bf16); }
-  ~InBf16() { set_precision(Precision::f32); }
-};
-
 // |ours - cpu| / |cpu|, lengths of vectors, where both are finite; infinity where only one is, or NaN is there.
 // Roundings are independent of each other, so it is the whole that must be near, not each small number among large
 // ones.

@@ -101,11 +101,6 @@ struct Setup {
   }
 };
 
-struct Bf16Products {
-  Bf16Products() { set_product_precision(Precision::bf16); }
-  ~Bf16Products() { set_product_precision(Precision::f32); }
-};
-
 using Results = std::vector<std::pair<std::string, Floats>>;
 
 Results forward_results(const Setup& s) {
@@ -180,7 +175,7 @@ TEST_CASE("fused linear attention agrees with the CPU, to the same bits in every
       if (for_races && is_large(c)) return;
       Setup on_cpu(c, Device::cpu);
       const Results forward = run_forward(on_cpu), backward = run_backward(on_cpu);
-      const Bf16Products bf16;
+      const InBf16 bf16;
       const Poisoned poisoned;
       Results first, first_backward;
       for (const Way& way : ways) {
@@ -212,7 +207,7 @@ TEST_CASE("fused linear attention is for products of bfloat16 alone, and for siz
   FusedCase c{"", FeatureKind::trig_n, 1, 1, 65, 65, 32, 16, true, true};
   const auto fused = [&] {
     const Floats precise = out(c);
-    const Bf16Products bf16;
+    const InBf16 bf16;
     return !same_bits(out(c), precise);
   };
   CHECK(fused());
@@ -232,7 +227,7 @@ TEST_CASE("fused linear attention adds to gradients, and leaves alone what nobod
   if (!usable()) return;
   for (const bool causal : {true, false}) {
     const FusedCase c{"", FeatureKind::trig_n, 2, 1, 65, 65, 32, 32, causal, true, Hidden::some};
-    const Bf16Products bf16;
+    const InBf16 bf16;
     Setup plain(c, Device::cuda), adding(c, Device::cuda, true);
     const auto check_added = [](const Results& added, const Results& own) {
       for (std::size_t i = 0; i < own.size(); ++i)
@@ -265,7 +260,7 @@ TEST_CASE("fused linear attention does not read hidden keys and their values") {
   if (!usable()) return;
   for (const bool causal : {true, false}) {
     const FusedCase c{"", FeatureKind::trig_s, 1, 1, 130, 130, 32, 16, causal, true, Hidden::some};
-    const Bf16Products bf16;
+    const InBf16 bf16;
     Setup clean(c, Device::cuda), dirty(c, Device::cuda);
     Floats k = dirty.k.to_vector(), v = dirty.v.to_vector();
     for (Index j = 0; j < c.Nk; ++j)

@@ -160,6 +160,37 @@ TEST_CASE("training on the device, dropout included, gives the CPU's losses, and
   }
 }
 
+TEST_CASE("training on the device in bfloat16 follows the CPU's losses, to the same bits again, in less memory") {
+  if (!usable()) return;
+  for (const char* kind : kinds) {
+    INFO(kind);
+    LanguageModelOptions options = with_dropout(kind);
+    options.transformer.dim = 64;  // heads of 32 channels, which tensor cores take
+    Learner here(options, Device::cpu);
+    for (int i = 0; i < 5; ++i) here.step();
+    const auto learn = [&](bool captured) {
+      Learner there(options, Device::cuda, {.captured = captured});
+      const Index before = memory::stats(Device::cuda).live_bytes;
+      memory::reset_peak(Device::cuda);
+      for (int i = 0; i < 5; ++i) there.step();
+      CHECK_EQ(difference(there.losses, Numbers(here.losses.begin(), here.losses.end()), 1e-2), "");
+      return std::pair(there.saved(), memory::stats(Device::cuda).peak_bytes - before);
+    };
+    const Index in_float = learn(false).second;
+    const InBf16 precision;
+    const Poisoned poisoned;
+    std::string first;
+    for (const Way& way : ways) {
+      if (for_races && &way != ways + 1) continue;
+      use(way);
+      const auto [saved, bytes] = learn(&way == ways + 2);
+      if (first.empty()) first = saved;
+      CHECK_UNARY(saved == first);
+      CHECK_LT(double(bytes), 0.8 * double(in_float));
+    }
+  }
+}
+
 TEST_CASE("a run begun on one device goes on on the other") {
   if (!usable()) return;
   for (const auto& [from, to] : {std::pair(Device::cpu, Device::cuda), std::pair(Device::cuda, Device::cpu)}) {
