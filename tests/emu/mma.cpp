@@ -8,7 +8,9 @@ namespace flexformer::emu {
 namespace {
 
 float half(std::uint32_t two, int which) {
-  return __bfloat162float({std::uint16_t(which ? two >> 16 : two & 0xFFFF)});
+  __nv_bfloat16 x;
+  x.bits = std::uint16_t(which ? two >> 16 : two & 0xFFFF);
+  return __bfloat162float(x);
 }
 
 }  // namespace
