@@ -95,10 +95,10 @@ classifier() {
 # Training by repeating a captured step, beside the same kernel after kernel: to the same bits, and what each took.
 captured_steps() {
   local on size=(--model.dim=256 --model.heads=4 --model.ffn=0 --model.layers=4 --train.block=256 --train.batch=8
-    --train.steps=300 --log_every=50)
+    --train.steps=300 --train.eval_every=0 --log_every=50)
   [ "$CUDA" != emu ] || size=(--train.block=32 --train.accumulate=2)
   for on in false true; do
-    train cuda train_lm "graph-$on" --data.train="$tmp/text" --train.eval_every=0 "${size[@]}" --cuda_graph=$on || return
+    train cuda train_lm "graph-$on" --data.train="$tmp/text" "${size[@]}" --cuda_graph=$on || return
   done
   note "$(sed -n 's/^ *"seconds": \([0-9.e-]*\),*$/\1/p' "$tmp"/graph-{false,true}/summary.json | tr '\n' ' ' |
     awk '{ printf "%.2f s eager, %.2f s captured", $1, $2 }')"

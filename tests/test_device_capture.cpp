@@ -3,7 +3,7 @@
 #if defined(FLEXFORMER_CUDA)
 #include <doctest/doctest.h>
 
-#include <cmath>
+#include <algorithm>
 #include <limits>
 
 #include "tests/device_learner.h"
@@ -45,6 +45,35 @@ struct Foreign {
   std::vector<Tensor> held;
 };
 
+// A classifier that learns from texts of which one is shorter than the others, in each step by more.
+std::vector<float> classifier_losses(const ClassifierOptions& options, bool in_graph) {
+  Random random(3);
+  const Classifier model(options, random, Device::cuda);
+  Optimizer optimizer(model.parameters(), {});
+  CapturedStep captured(Device::cuda, in_graph);
+  const auto body = [&](const std::vector<Batch>& batches) {
+    const Batch& batch = batches[0];
+    model.parameters().clear_grads();
+    Tape tape;
+    const Var logits = model.forward(std::span(batch).first(batch.size() - 1), {.training = true});
+    const Var loss = cross_entropy(logits, batch.back(), {.mean = false});
+    tape.backward(loss);
+    optimizer.launch_step(1);
+    return std::vector{loss.value()};
+  };
+  std::vector<float> losses;
+  for (int i = 0; i < steps; ++i) {
+    const Tensor ids = random_ids(3, 13, std::uint64_t(i)), other = random_ids(3, 9, 50);
+    std::fill_n(Tensor(ids).ints() + 2 * 13 - 1 - i, 1 + i, options.padding);
+    Batch batch = options.two_tower ? model.inputs(ids, other) : model.inputs(ids);
+    batch.push_back(Tensor::from_ints({3}, std::vector<std::int32_t>{i % 3, 0, 1}));
+    optimizer.prepare(1e-2);
+    losses.push_back(captured.run({batch}, body)[0].item());
+    optimizer.finish();
+  }
+  return losses;
+}
+
 }  // namespace
 
 TEST_CASE("training on the device by repeating a captured step gives the bits of the eager run") {
@@ -80,6 +109,18 @@ TEST_CASE("a captured step on the device can be positions of any kind, tied, gat
     for (int i = 0; i < steps; ++i) other.step();
     check_same(other, one);
   }
+}
+
+TEST_CASE("a captured step of a classifier on the device reads the masks, weights and types of each new batch") {
+  if (!usable()) return;
+  const Poisoned poisoned;
+  ClassifierOptions typed = small_classifier("softmax"), pairs = small_classifier("flexformer_n");
+  typed.pool = Pool::cls;
+  typed.token_types = 2;
+  typed.separator = 4;
+  pairs.two_tower = true;
+  for (const ClassifierOptions& options : {small_classifier("flexformer_n"), typed, pairs})
+    CHECK_UNARY(same_bits(classifier_losses(options, true), classifier_losses(options, false)));
 }
 
 TEST_CASE("between captured steps on the device memory is anybody's, but for the step's own") {
