@@ -100,7 +100,7 @@ template <class T> struct KeyStates {
 
 // Whether the fused kernels take a problem: trig_s or trig_n, d = dv of 32 or 64, n a multiple of 16 up to 64, both
 // sequences not empty.
-bool fused_fits(const FeatureMap& map, const AttentionSize& size, DType dtype);
+bool fused_fits(const FeatureMap& map, const AttentionSize& size);
 // Whether rows begin where two numbers can be read or written at once.
 template <class T> bool in_pairs(const Heads<T>& x) {
   return reinterpret_cast<std::uintptr_t>(x.p) % (2 * sizeof(T)) == 0 && (x.batch | x.row | x.head) % 2 == 0;
@@ -110,7 +110,8 @@ template <class T> bool in_pairs(const Heads<T>& x) {
 template <class T> void run_fused(const FusedFwd<T>& k);
 template <class T> void run_fused(const FusedBwd<T>& k);
 
-// Run the problem fused if it fits and products read bfloat16; false if they did not.
+// Run the problem fused if it fits, products read bfloat16 and the GPU has bf16 products (sm_80) and the shared memory;
+// false if they did not.
 bool run_fused_if_it_fits(const LinearAttentionFwd& k);
 bool run_fused_if_it_fits(const LinearAttentionBwd& k);
 

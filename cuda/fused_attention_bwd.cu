@@ -352,7 +352,8 @@ template void run_fused(const FusedBwd<float>& k);
 template void run_fused(const FusedBwd<bf16>& k);
 
 bool run_fused_if_it_fits(const LinearAttentionBwd& k) {
-  if (!fused_fits(k.map, k.size, k.q.p.dtype)) return false;
+  const auto bytes = with_head_size(k.size.d, [&]<int kD>() { return shared_bytes<kD>(k.map); });
+  if (!is_for_fused(k.map, k.size, k.q.p.dtype, bytes)) return false;
   bool fits = true;
   with_type(k.q.p.dtype, [&](auto t) {
     using T = decltype(t);

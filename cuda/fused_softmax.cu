@@ -120,7 +120,8 @@ template <class Problem> __device__ Index last_key(const Problem& k, const TileP
   return k.causal ? smaller(k.size.Nk, at.first + kTile) : k.size.Nk;
 }
 
-template <int kD> __global__ void __launch_bounds__(kFusedThreads, 3) fused_softmax_fwd(FusedSoftmaxFwd k, Index items) {
+template <int kD>
+__global__ void __launch_bounds__(kFusedThreads, 3) fused_softmax_fwd(FusedSoftmaxFwd k, Index items) {
   DYN_SHARED(unsigned char, memory);
   Carver carve{memory};
   KeyTile<kD> tile(carve, k.causal);
@@ -223,7 +224,7 @@ template <int kD> __global__ void __launch_bounds__(kFusedThreads, 3) fused_quer
     for (Index first = 0; first < end; first += kTile) {
       tile.load(k, at, first);
       __syncthreads();  // keys and values are there
-#pragma unroll 1  // for registers: three blocks shall find room
+#pragma unroll 1        // for registers: three blocks shall find room
       for (int key = 0; key < kTile; key += 16) {
         Sums scores[2], dweights[2];
         multiply_across<kD>(scores, q, tile.keys, key);

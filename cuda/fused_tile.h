@@ -27,13 +27,12 @@ struct SegmentPlace {
         last(smaller(cut.N, first + cut.length)) {}
 };
 
-// Calls f<kD>() for the size of a head.
-template <class F> void with_head_size(Index d, F&& f) {
-  if (d == 32)
-    f.template operator()<32>();
-  else
-    f.template operator()<64>();
+// f<kD>() for the size of a head.
+template <class F> auto with_head_size(Index d, F&& f) {
+  return d == 32 ? f.template operator()<32>() : f.template operator()<64>();
 }
+// Whether a problem is for the fused kernels: the precision asks for them, and sizes and the GPU are fit.
+bool is_for_fused(const FeatureMap& map, const AttentionSize& size, DType dtype, std::size_t shared_bytes);
 
 template <class T> Heads<T> heads(const HeadsOut& x) { return {x.grad.p.as<T>(), x.batch, x.row, x.head, x.grad.add}; }
 template <class T> Heads<const T> heads(const HeadsIn& x) { return {x.p.as<T>(), x.batch, x.row, x.head}; }
@@ -143,11 +142,12 @@ template <class T, int kD> struct ParkedRows {
   }
 };
 
-// Cosine and sine of an angle of any size.
+// Cosine and sine of an angle of any size. 1.5 * 2^23 leaves no bit for a fraction: adding it rounds.
 struct Turn {
   float cosine, sine;
   __device__ explicit Turn(float p) {
-    const float turns = std::rint(p * 0.15915494f);
+    constexpr float whole = 12582912.0f;
+    const float turns = std::fma(p, 0.15915494f, whole) - whole;
     const float angle = std::fma(-turns, 0.0019353072f, std::fma(-turns, 6.28125f, p));
     cosine = __cosf(angle);
     sine = __sinf(angle);

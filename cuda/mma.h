@@ -22,11 +22,14 @@
 #if defined(__CUDACC__)
 namespace flexformer::cuda {
 
+// Nothing on older GPUs: fused_attention.h does not let them come here.
 __device__ inline void mma_m16n8k16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
 }
 template <bool kTrans> __device__ void ldmatrix(std::uint32_t (&to)[4], const __nv_bfloat16* row) {
   const unsigned at = unsigned(__cvta_generic_to_shared(row));

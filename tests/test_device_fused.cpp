@@ -171,8 +171,8 @@ bool is_large(const FusedCase& c) { return c.Nq > 130 || c.Nk > 130; }
 TEST_CASE("fused linear attention agrees with the CPU, to the same bits in every way of working") {
   if (!usable()) return;
   for (const FusedCase& c : fused_cases) {
+    if (for_races && is_large(c)) continue;
     SUBCASE(c.name) {
-      if (for_races && is_large(c)) return;
       Setup on_cpu(c, Device::cpu);
       const Results forward = run_forward(on_cpu), backward = run_backward(on_cpu);
       const InBf16 bf16;
@@ -273,6 +273,80 @@ TEST_CASE("fused linear attention does not read hidden keys and their values") {
     check_same(gradient_results(dirty), gradient_results(clean));
   }
 }
+
+// The kernels' own form for activations in bfloat16 is out of reach of a test that no CUDA compiler sees.
+#if defined(FLEXFORMER_EMULATION)
+namespace {
+
+// A tensor's numbers as bfloat16 in device memory.
+struct Halves {
+  Index n;
+  Tensor memory;
+  explicit Halves(const Tensor& x) : n(x.numel()) {
+    const Floats values = x.to_vector();
+    Floats pairs(std::size_t((n + 1) / 2));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const cuda::bf16 half = __float2bfloat16(values[i]);
+      std::memcpy(reinterpret_cast<char*>(pairs.data()) + 2 * i, &half, sizeof half);
+    }
+    memory = Tensor::from({Index(pairs.size())}, pairs, Device::cuda);
+  }
+  cuda::bf16* data() { return reinterpret_cast<cuda::bf16*>(memory.data()); }
+  Floats to_vector() const {
+    const Floats pairs = memory.to_vector();
+    Floats values;
+    for (Index i = 0; i < n; ++i) {
+      cuda::bf16 half;
+      std::memcpy(&half, reinterpret_cast<const char*>(pairs.data()) + 2 * i, sizeof half);
+      values.push_back(__bfloat162float(half));
+    }
+    return values;
+  }
+  template <class T> cuda::Heads<T> heads(const FusedCase& c, Index N, bool add = false) {
+    return {data(), N * c.H * c.d, c.H * c.d, c.d, add};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("fused linear attention of bfloat16 activations agrees with the CPU's floats of the same numbers") {
+  for (const FusedCase& c : fused_cases) {
+    if (is_large(c)) continue;
+    SUBCASE(c.name) {
+      using Bf16 = cuda::bf16;
+      Setup on_cpu(c, Device::cpu), s(c, Device::cuda);
+      Halves q(s.q), k(s.k), v(s.v), dout(s.dout), out(s.out), dq(s.dq), dk(s.dk), dv(s.dv);
+      on_cpu.q = Tensor::from({q.n}, q.to_vector()), on_cpu.k = Tensor::from({k.n}, k.to_vector());
+      on_cpu.v = Tensor::from({v.n}, v.to_vector()), on_cpu.dout = Tensor::from({dout.n}, dout.to_vector());
+      const Results forward = run_forward(on_cpu);
+      launch(Device::cpu, on_cpu.bwd(on_cpu.out));
+      const Results backward = gradient_results(on_cpu);
+
+      const LinearAttentionFwd fwd = s.fwd();
+      run_fused(cuda::FusedFwd<Bf16>{out.heads<Bf16>(c, c.Nq), fwd.running_max, fwd.denominator, fwd.unfloored,
+                                     q.heads<const Bf16>(c, c.Nq), k.heads<const Bf16>(c, c.Nk),
+                                     v.heads<const Bf16>(c, c.Nk), fwd.key_mask, fwd.map, fwd.size, fwd.floor,
+                                     fwd.causal});
+      Results own = forward_results(s);
+      own[0].second = out.to_vector();
+      check_near(own, forward, 1e-3);
+
+      const LinearAttentionBwd bwd = s.bwd(s.out);
+      run_fused(cuda::FusedBwd<Bf16>{dq.heads<Bf16>(c, c.Nq), dk.heads<Bf16>(c, c.Nk), dv.heads<Bf16>(c, c.Nk),
+                                     bwd.dmap, dout.heads<const Bf16>(c, c.Nq), out.heads<const Bf16>(c, c.Nq),
+                                     q.heads<const Bf16>(c, c.Nq), k.heads<const Bf16>(c, c.Nk),
+                                     v.heads<const Bf16>(c, c.Nk), bwd.running_max, bwd.denominator, bwd.unfloored,
+                                     bwd.key_mask, bwd.map, bwd.size, bwd.floor, bwd.causal});
+      Results own_backward = gradient_results(s);
+      own_backward[0].second = dq.to_vector(), own_backward[1].second = dk.to_vector();
+      own_backward[2].second = dv.to_vector();
+      // Where one heavy key decides, dtau hangs on digits that an output in bfloat16 does not have.
+      check_near(own_backward, c.growth > 0 ? Results(backward.begin(), backward.end() - 1) : backward,
+                 0.3 * norm(backward[2].second));
+    }
+  }
+}
+#endif
 
 }  // namespace flexformer::testing
 #endif

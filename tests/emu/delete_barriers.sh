@@ -10,6 +10,7 @@ trap 'rm -rf "$tmp"' EXIT
 make -s CUDA=emu SAN=tsan $build/tests || exit 1
 
 # rows FILE: which rows of the op table use its kernels (everything, for a file not named here).
+# cases FILE: the test cases.
 # unit FILE: which .cu file is compiled with it; itself, or for a header one that uses all of it.
 rows() {
   case $1 in
@@ -24,8 +25,15 @@ rows() {
     *) echo '*' ;;
   esac
 }
+cases() {
+  case $1 in
+    cuda/fused_*) echo 'fused*' ;;
+    *) echo '*table on the device*' ;;
+  esac
+}
 unit() {
   case $1 in
+    cuda/fused_*.h) echo cuda/fused_attention_bwd.cu ;;
     cuda/kernel.h) echo cuda/loss.cu ;;
     cuda/sums.h) echo cuda/reduce.cu ;;
     *.cu) echo "$1" ;;
@@ -61,7 +69,7 @@ for file in ${@:-cuda/*.cu cuda/*.h}; do
       echo "FAIL $what: does not build without it"
       status=1
     elif TSAN_OPTIONS="halt_on_error=1 report_bugs=1" setarch "$(uname -m)" -R \
-      "$tmp/tests" -tc='*table on the device*' -sc="$(rows "$file")" >"$tmp/log" 2>&1; then
+      "$tmp/tests" -tc="$(cases "$file")" -sc="$(rows "$file")" >"$tmp/log" 2>&1; then
       echo "FAIL $what: no test misses it"
       status=1
     else

@@ -144,7 +144,10 @@ cudaError_t cudaDriverGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 2 : attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
+  *value = attribute == cudaDevAttrMultiProcessorCount            ? 2
+           : attribute == cudaDevAttrComputeCapabilityMajor       ? 9
+           : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? int(kSharedOptInLimit)
+                                                                  : 0;
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {

@@ -43,8 +43,7 @@ __global__ void product_of_planes(float* c, const float* a, const float* b, bool
     mma(sum[1], operand, b_down_8(of_b, 0, 8));
   }
   for (int half = 0; half < 2; ++half)
-    for (int i = 0; i < 4; ++i)
-      c[(lane_row() + i / 2 * 8) * 16 + 8 * half + lane_column() + i % 2] = sum[half].x[i];
+    for (int i = 0; i < 4; ++i) c[(lane_row() + i / 2 * 8) * 16 + 8 * half + lane_column() + i % 2] = sum[half].x[i];
 }
 
 // (a b) b with the first product's sums as the second one's operand; b [16,16].
@@ -60,8 +59,7 @@ __global__ void product_of_a_product(float* c, const float* a, const float* b) {
   mma(first[0], first[1], a_across(of_a, 0, 0), b_down(of_b, 0, 0));
   mma(second[0], second[1], operand_of(first), b_down(of_b, 0, 0));
   for (int half = 0; half < 2; ++half)
-    for (int i = 0; i < 4; ++i)
-      c[(lane_row() + i / 2 * 8) * 16 + 8 * half + lane_column() + i % 2] = second[half].x[i];
+    for (int i = 0; i < 4; ++i) c[(lane_row() + i / 2 * 8) * 16 + 8 * half + lane_column() + i % 2] = second[half].x[i];
 }
 
 __global__ void product_without_lane_3() {
