@@ -168,7 +168,7 @@ bool is_large(const FusedCase& c) { return c.Nq > 130 || c.Nk > 130; }
 
 }  // namespace
 
-TEST_CASE("fused linear attention agrees with the CPU, to the same bits in every way of working") {
+TEST_CASE("fused linear attention on the device agrees with the CPU, to the same bits in every way of working") {
   if (!usable()) return;
   for (const FusedCase& c : fused_cases) {
     if (for_races && is_large(c)) continue;
@@ -198,7 +198,7 @@ TEST_CASE("fused linear attention agrees with the CPU, to the same bits in every
   }
 }
 
-TEST_CASE("fused linear attention is for products of bfloat16 alone, and for sizes that fit") {
+TEST_CASE("fused linear attention on the device is for products of bfloat16 alone, and for sizes that fit") {
   if (!usable()) return;
   const auto out = [](const FusedCase& c) {
     Setup s(c, Device::cuda);
@@ -223,7 +223,7 @@ TEST_CASE("fused linear attention is for products of bfloat16 alone, and for siz
   CHECK_FALSE(fused());
 }
 
-TEST_CASE("fused linear attention adds to gradients, and leaves alone what nobody wants") {
+TEST_CASE("fused linear attention on the device adds to gradients, and leaves alone what nobody wants") {
   if (!usable()) return;
   for (const bool causal : {true, false}) {
     const FusedCase c{"", FeatureKind::trig_n, 2, 1, 65, 65, 32, 32, causal, true, Hidden::some};
@@ -256,7 +256,7 @@ TEST_CASE("fused linear attention adds to gradients, and leaves alone what nobod
   }
 }
 
-TEST_CASE("fused linear attention does not read hidden keys and their values") {
+TEST_CASE("fused linear attention on the device does not read hidden keys and their values") {
   if (!usable()) return;
   for (const bool causal : {true, false}) {
     const FusedCase c{"", FeatureKind::trig_s, 1, 1, 130, 130, 32, 16, causal, true, Hidden::some};
@@ -309,7 +309,7 @@ struct Halves {
 
 }  // namespace
 
-TEST_CASE("fused linear attention of bfloat16 activations agrees with the CPU's floats of the same numbers") {
+TEST_CASE("fused linear attention on the device agrees with the CPU for activations in bfloat16, too") {
   for (const FusedCase& c : fused_cases) {
     if (is_large(c)) continue;
     SUBCASE(c.name) {
