@@ -305,6 +305,8 @@ else
 	$(call say,CXX $<)
 	$(run)$(CXX) $(flags) -Wno-unknown-pragmas -MMD -MP -x c++ -c $< -o $@
 endif
+# A test that includes kernels.
+$(call objects,tests/test_device_fused.cpp): flags += -Wno-unknown-pragmas
 # The race detector must not see the emulation's own switching between threads.
 $(call objects,$(emulation)): flags += $(if $(filter tsan,$(SAN)),-fno-sanitize=thread)
 

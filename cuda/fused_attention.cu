@@ -208,22 +208,29 @@ template <class T> void KeyStates<T>::run() {
   launch_kernel(for_elements(S.heads * S.size()), scan_segments<T>, *this);
 }
 
+namespace {
+int device_attribute(cudaDeviceAttr what) {
+  int value = 0;
+  check_cuda("asking what the GPU can do", cudaDeviceGetAttribute(&value, what, 0));
+  return value;
+}
+}  // namespace
+
 bool fused_fits(const FeatureMap& map, const AttentionSize& size) {
   const bool trigonometric = map.kind == FeatureKind::trig_s || map.kind == FeatureKind::trig_n;
   return trigonometric && size.d == size.dv && (size.d == 32 || size.d == 64) && map.n % 16 == 0 && map.n > 0 &&
          map.n <= 64 && size.Nq > 0 && size.Nk > 0;
 }
 
+bool has_bf16_products() {
+  static const bool has = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 8;
+  return has;
+}
+
 bool is_for_fused(const FeatureMap& map, const AttentionSize& size, DType dtype, std::size_t shared_bytes) {
   if (!(dtype == DType::bf16 || precision() == Precision::bf16) || !fused_fits(map, size)) return false;
-  static const auto ask = [](cudaDeviceAttr what) {
-    int value = 0;
-    check_cuda("asking what the GPU can do", cudaDeviceGetAttribute(&value, what, 0));
-    return value;
-  };
-  static const bool has_bf16_products = ask(cudaDevAttrComputeCapabilityMajor) >= 8;
-  static const int most_shared = ask(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  return has_bf16_products && shared_bytes <= std::size_t(most_shared);
+  static const int most_shared = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  return has_bf16_products() && shared_bytes <= std::size_t(most_shared);
 }
 
 template <class T> void run_fused(const FusedFwd<T>& k) {

@@ -327,7 +327,7 @@ void run(const FusedSoftmaxBwd& k) {
 
 // Heads of 32 or 64 channels.
 bool fits(DType dtype, const AttentionSize& size) {
-  return dtype == DType::bf16 && size.d == size.dv && (size.d == 32 || size.d == 64);
+  return dtype == DType::bf16 && has_bf16_products() && size.d == size.dv && (size.d == 32 || size.d == 64);
 }
 // Whether all rows begin where 16 bytes can be read at once.
 template <class... T> bool in_eights(const Heads<T>&... x) {

@@ -31,6 +31,8 @@ struct SegmentPlace {
 template <class F> auto with_head_size(Index d, F&& f) {
   return d == 32 ? f.template operator()<32>() : f.template operator()<64>();
 }
+// Whether the GPU multiplies bfloat16 on tensor cores (sm_80).
+bool has_bf16_products();
 // Whether a problem is for the fused kernels: the precision asks for them, and sizes and the GPU are fit.
 bool is_for_fused(const FeatureMap& map, const AttentionSize& size, DType dtype, std::size_t shared_bytes);
 

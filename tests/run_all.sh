@@ -63,8 +63,8 @@ run_doctest() {
   count_doctest $? "$log"
 }
 
-# Under the address sanitizer the op table takes longer than everything else: both run at once. Cases that a half leaves
-# out are not counted as skipped.
+# Under the address sanitizer and in the emulation the op table takes about as long as everything else: both run at once.
+# Cases that a half leaves out are not counted as skipped.
 run_doctest_in_halves() {
   local table=$log.table status
   "$tests" -tc='*op table*' </dev/null >"$table" 2>&1 &
@@ -118,7 +118,7 @@ run_example() {
 shopt -s nullglob
 if [ ! -x "$tests" ]; then
   fail "there is no $tests"
-elif [ "$SAN" = asan ] && [ $# = 0 ]; then
+elif [[ $SAN = asan || $BUILD = */emu* ]] && [ $# = 0 ]; then
   run_doctest_in_halves
 else
   run_doctest "$@"

@@ -19,7 +19,7 @@ namespace {
 bool is_large(const OpCase& row) {
   Index elements = 0;
   for (const Input& input : row.inputs) elements += input.shape.numel();
-  return elements > 5000;
+  return elements > 6500;
 }
 
 // The value, then the gradients of all inputs that have one.

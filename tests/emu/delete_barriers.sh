@@ -17,6 +17,7 @@ rows() {
     cuda/attention.cu) echo 'SoftmaxAttentionStep*' ;;
     cuda/copy.cu) echo 'permute*,transpose*' ;;
     cuda/embedding.cu) echo 'embedding*' ;;
+    cuda/fused_softmax.cu) echo 'softmax_attention*' ;;
     cuda/linear_attention.cu) echo 'LinearAttentionStep*' ;;
     cuda/rope.cu) echo 'rope*' ;;
     cuda/kernel.h | cuda/loss.cu) echo 'cross_entropy*' ;;
@@ -27,6 +28,7 @@ rows() {
 }
 cases() {
   case $1 in
+    cuda/fused_softmax.cu) echo '*in bfloat16*' ;;
     cuda/fused_*) echo 'fused*' ;;
     *) echo '*table on the device*' ;;
   esac
