@@ -60,7 +60,7 @@ for file in ${@:-cuda/*.cu cuda/*.h}; do
     source=$(unit "$file") object=$build/obj/$(unit "$file")
     object=${object%.cu}.o
     mkdir -p "$tmp/cuda"
-    sed -E "${line}s/__sync[a-z]*\([^;]*\);//" "$file" >"$tmp/$file"
+    sed -E "${line}s/__sync[a-z]*\([^;]*\);/;/" "$file" >"$tmp/$file"
     [ "$source" = "$file" ] || cp "$source" "$tmp/$source"
     compile=$(commands "$object" "$source" ' -c ' |
       sed "s# -I\\. # -I$tmp -I. #; s#-c $source#-c $tmp/$source#; s#-o $object#-o $tmp/changed.o#")
