@@ -144,7 +144,8 @@ without_gpu() {
 speed() {
   local median repeats=${3:-5}
   "$build/bench" --case="$1" --device=cuda --precision="$2" --repeats="$repeats" || return
-  median=$(sed -n 's/.*"seconds":\[\([^]]*\)\].*/\1/p' "$tmp/log" | tr ',' '\n' | sort -g | sed -n $(((repeats + 1) / 2))p)
+  median=$(sed -n 's/.*"seconds":\[\([^]]*\)\].*/\1/p' "$tmp/log" | tr ',' '\n' | sort -g |
+    sed -n $(((repeats + 1) / 2))p)
   note "$(awk -v s="$median" -v name="$1" 'BEGIN {
     printf "%.3f ms", 1000 * s
     n = split(name, part, ":")
@@ -158,7 +159,8 @@ speed() {
 
 # flash N: the same sizes as gpt2_attention, by PyTorch.
 flash() {
-  python3 -c 'import torch; exit(not torch.cuda.is_available())' 2>/dev/null || { note "no PyTorch with CUDA"; return 77; }
+  python3 -c 'import torch; exit(not torch.cuda.is_available())' 2>/dev/null ||
+    { note "no PyTorch with CUDA"; return 77; }
   note "$(python3 - "$1" <<'END'
 import sys, time, torch
 N = int(sys.argv[1])
@@ -240,7 +242,9 @@ if [ $failed = 0 ]; then
   if [ "$CUDA" = emu ]; then
     for precision in f32 bf16; do check 20 "speed of a product, $precision" speed product:64x64x64:NN:1 $precision; done
   else
-    for kind in softmax flexformer_n; do check 30 "training step of GPT-2 124M, $kind, bf16" speed step:gpt2:$kind bf16; done
+    for kind in softmax flexformer_n; do
+      check 30 "training step of GPT-2 124M, $kind, bf16" speed step:gpt2:$kind bf16
+    done
     for n in 1024 4096 16384 65536; do
       check 15 "flexformer_n attention, N = $n, bf16" speed gpt2_attention:flexformer_n:$n bf16
       check 15 "softmax attention, N = $n, bf16" speed gpt2_attention:softmax:$n bf16 $((n > 20000 ? 1 : 3))
