@@ -123,6 +123,10 @@ struct CrossEntropyOptions {
 // logits [.., V], targets i32 [..] -> a scalar, in nats. A target outside 0 .. V-1 that is not ignore_index throws
 // Error with its position and value.
 Var cross_entropy(const Var& logits, const Tensor& targets, const CrossEntropyOptions& options = {});
+// How far softmax(logits) is from the teacher's softmax(teacher), sum over rows of KL(teacher || student) in nats:
+// sum_v p_v (log p_v - log softmax(logits)_v), p = softmax(teacher). teacher, logits [.., V] -> a scalar. The teacher
+// gets no gradient.
+Var softmax_divergence(const Tensor& teacher, const Var& logits);
 // cross_entropy(linear(x, W, b), targets, options) for large vocabularies: rows go through in chunks, and the gradients
 // are made on the way, so that logits of one chunk are all that ever exists.
 // x [.., I], W [V, I], b [V] or undefined, targets i32 [..] -> a scalar, in nats.

@@ -95,6 +95,15 @@ Var cross_entropy(const Var& logits, const Tensor& given, const CrossEntropyOpti
                 });
 }
 
+Var softmax_divergence(const Tensor& teacher, const Var& logits) {
+  check_input("softmax_divergence", "logits", logits);
+  check_input("softmax_divergence", "teacher", Var(teacher));
+  check("softmax_divergence", teacher.shape() == logits.shape(), "logits are ", logits.shape(), ", the teacher's ",
+        teacher.shape(), "; both models need the same inputs and classes");
+  const Var log_p = log_softmax(Var(teacher), -1);
+  return sum(exp(log_p) * (log_p - log_softmax(logits, -1)));
+}
+
 namespace {
 
 // Gradients of a scalar that was computed together with them: for a loss gradient of 1, kept until it is known.

@@ -194,6 +194,11 @@ void add_losses(BadCases& cases) {
          cross_entropy(var({2, 3}), ints({2}), {.ignore_index = -100, .label_smoothing = 1.5f, .mean = true});
        },
        "cross_entropy: label smoothing 1.5 is not in [0, 1]"});
+  cases.push_back({"softmax_divergence shapes",
+                   [] {
+                     softmax_divergence(Tensor::zeros({2, 4}), var({2, 3}));
+                   },
+                   "softmax_divergence: logits are [2,3], the teacher's [2,4]; both models need the same inputs"});
   cases.push_back({"linear_cross_entropy shapes",
                    [] {
                      linear_cross_entropy(var({2, 3}), var({5, 3}), Var(), ints({3}));

@@ -1,4 +1,6 @@
 // Rows of embedding and cross entropy.
+#include <cmath>
+
 #include "tests/op_cases.h"
 
 namespace flexformer::testing {
@@ -35,10 +37,33 @@ void add_embeddings(OpCases& cases) {
   }
 }
 
+void add_divergences(OpCases& cases) {
+  struct Row {
+    Shape shape;
+    float deviation;
+  };
+  for (const Row& row : {Row{{5}, 1}, {{1, 1}, 1}, {{7, 2}, 3}, {{3, 11, 63}, 1}, {{9, 65}, 100}, {{0, 5}, 1}})
+    cases.push_back({text("softmax_divergence ", row.shape, " x", row.deviation),
+                     {frozen(normal(row.shape, row.deviation)), normal(row.shape, row.deviation)},
+                     [](const Vars& x) { return softmax_divergence(x[0].value(), x[1]); },
+                     [](const Arrays& x) {
+                       const Array log_p = naive::along(x[0], -1, naive::log_softmax);
+                       const Array log_q = naive::along(x[1], -1, naive::log_softmax);
+                       Array sum(Shape{});
+                       for (Index i = 0; i < log_p.numel(); ++i) sum[0] += std::exp(log_p[i]) * (log_p[i] - log_q[i]);
+                       return sum;
+                     }});
+  cases.push_back({"softmax_divergence from itself",
+                   {normal({4, 6})},
+                   [](const Vars& x) { return softmax_divergence(x[0].value(), x[0]); },
+                   [](const Arrays&) { return Array(Shape{}); }});
+}
+
 }  // namespace
 
 void add_loss_cases(OpCases& cases) {
   add_embeddings(cases);
+  add_divergences(cases);
   struct Row {
     Shape targets;
     Index V;

@@ -75,6 +75,7 @@ TEST_CASE("every op refuses an undefined input and one of another element type b
       {"l2_normalize", [](const Var& v) { return l2_normalize(v); }},
       {"embedding", [&](const Var& v) { return embedding(v, ints({1}, {0})); }},
       {"cross_entropy", [&](const Var& v) { return cross_entropy(v, ints({}, {0})); }},
+      {"softmax_divergence", [&](const Var& v) { return softmax_divergence(x.value(), v); }},
   };
   for (const Row& row : rows) {
     CAPTURE(row.name);
