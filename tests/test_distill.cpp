@@ -1,6 +1,8 @@
 // Distillation as a task: what learns, what stands still, and what is measured.
 #include <doctest/doctest.h>
 
+#include <numeric>
+
 #include "tests/small_runs.h"
 #include "tests/temporary_folder.h"
 #include "train/distillation_task.h"
@@ -112,4 +114,64 @@ TEST_CASE("a distillation cut off and resumed equals an unbroken one bit for bit
   SmallStudent rest(home.path() / "cut");
   CHECK(rest.train() == 0);
   CHECK(rest.checkpoint() == whole.checkpoint());
+}
+
+TEST_CASE("a language model learns the teacher's outputs beside the text, each with its share") {
+  const TemporaryFolder home;
+  SmallLanguageRun teacher(home.path() / "teacher", small_text(), {"--model.attention=softmax", "--seed=2"});
+  for (const Parameter& p : teacher.parameters()) Var(p.var).set_requires_grad(false);
+  const auto loss_at = [&](SmallLanguageRun& run) { return double(run.task->loss_sum(0, {}).value().item()); };
+  SmallLanguageRun student(home.path() / "student", small_text());
+  student.task->begin_step(3);
+  const double own = loss_at(student);
+  student.task->learn_from(*teacher.model, 1);
+  const double apart = loss_at(student);
+  CHECK(apart > 0);
+  student.task->learn_from(*teacher.model, 0.25f);
+  CHECK(loss_at(student) == doctest::Approx(0.75 * own + 0.25 * apart).epsilon(1e-5));
+  // A model is at no distance from itself.
+  SmallLanguageRun twin(home.path() / "twin", small_text(), {"--model.attention=softmax", "--seed=2"});
+  twin.task->learn_from(*teacher.model, 1);
+  twin.task->begin_step(3);
+  CHECK(std::abs(loss_at(twin)) < 1e-3 * apart);
+}
+
+TEST_CASE("with its outputs to learn from a student comes closer to the teacher, which stays as it is") {
+  const TemporaryFolder home;
+  SmallLanguageRun teacher(home.path() / "teacher", small_text(), {"--model.attention=softmax", "--seed=2"});
+  for (const Parameter& p : teacher.parameters()) Var(p.var).set_requires_grad(false);
+  const std::uint64_t hash = hash_without_kernels(teacher.parameters());
+  SmallLanguageRun student(home.path() / "student", small_text());
+  student.task->learn_from(*teacher.model, 1);
+  REQUIRE(student.train() == 0);
+  const std::vector<double> losses = student.column("loss");
+  CHECK(losses.back() < 0.5 * losses.front());
+  CHECK(hash_without_kernels(teacher.parameters()) == hash);
+}
+
+TEST_CASE("classifiers learn logits, and regressions outputs, of their teachers") {
+  const TemporaryFolder home;
+  for (const bool scores : {false, true}) {
+    CAPTURE(scores);
+    std::string table = "label\ttext\n";
+    for (int i = 0; i < 12; ++i) table += text(scores ? text(0.25 * i) : i % 2 ? "up" : "down", "\tword ", i, "\n");
+    const std::string file = home.file("table.tsv", table);
+    const auto at = [&](const char* name) { return home.path() / text(name, scores); };
+    SmallClassifierRun teacher(at("teacher"), file, {"--model.attention=softmax", "--seed=2", "--train.batch=12"});
+    for (const Parameter& p : teacher.parameters()) Var(p.var).set_requires_grad(false);
+    SmallClassifierRun student(at("student"), file, {"--train.batch=12"});
+    student.task->begin_step(0);  // all rows
+    const auto loss = [&] { return double(student.task->loss_sum(0, {}).value().item()); };
+    const double own = loss();
+    student.task->learn_from(*teacher.model, 1);
+    const double apart = loss();
+    student.task->learn_from(*teacher.model, 0.5f);
+    CHECK(loss() == doctest::Approx(0.5 * (own + apart)).epsilon(1e-5));
+    const EncodedTexts& texts = student.data.train_texts;
+    std::vector<Index> all(texts.rows.size());
+    std::iota(all.begin(), all.end(), Index(0));
+    const Var wanted = classify(*teacher.model, texts, all, {}), made = classify(*student.model, texts, all, {});
+    const Var distance = scores ? sum(square(made - wanted)) : softmax_divergence(wanted.value(), made);
+    CHECK(apart == doctest::Approx(double(distance.value().item())).epsilon(1e-4));
+  }
 }

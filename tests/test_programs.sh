@@ -231,9 +231,13 @@ ok "distill makes a run with linear attention of one with softmax" \
 ok "kernels go from one run to another, and a finished distillation says so" \
   "run 0 distill --run=teacher --kernels=distilled --train.steps=0 --finetune.steps=0 --out=transferred &&
    said 'kernels from a run' && run 0 distill --out=transferred --resume && said 'this run has finished'"
+ok "fine-tuning learns from the teacher's outputs where that is asked for" \
+  "run 0 distill --run=teacher --kernels=distilled --train.steps=0 --finetune.teacher=1 --finetune.steps=6 --out=taught &&
+   said 'outputs of teacher' && run 2 distill --run=teacher --finetune.teacher=2 --out=no &&
+   complained 'finetune.teacher'"
 run 0 train_classifier "${cls[@]}" --train.epochs=2 --model.attention=softmax --out=cls-teacher
 ok "a classifier is distilled too, and predicts" \
-  "run 0 distill --run=cls-teacher --model.attention=hedgehog --out=cls-student ${short[*]} &&
+  "run 0 distill --run=cls-teacher --model.attention=hedgehog --finetune.teacher=0.5 --out=cls-student ${short[*]} &&
    run 0 predict --run=cls-student --file=lines.txt && [ \$(wc -l <out) = 3 ]"
 ok "a teacher must be given, have softmax attention, and the student kernels that learn" \
   "run 2 distill --out=no && complained 'Give run=DIR' &&

@@ -155,7 +155,7 @@ TEST_CASE("entries free what they saved while the tape is replayed") {
   std::vector<Index> seen;
   const auto watch = [&seen](const Var& v) {
     return record("watch", v.value(), {&v}, [&seen, dx = v.gradient()](const Tensor& dy) {
-      std::copy_n(dy.data(), dy.numel(), dx.out().p);
+      std::copy_n(dy.data(), dy.numel(), dx.out().p.as<float>());
       seen.push_back(live_bytes());
     });
   };

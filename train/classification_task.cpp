@@ -66,8 +66,10 @@ Tensor ClassificationTask::labels(std::span<const Index> rows) const {
 Var ClassificationTask::loss_sum(const Batch& batch, const Pass& pass) {
   const Var logits = outputs(batch, pass);
   const Tensor& targets = batch.back();
-  if (!class_weights_.empty()) return neg(sum(log_softmax(logits, -1) * Var(targets.to(logits.device()))));
-  return cross_entropy(logits, targets, {.label_smoothing = options_.label_smoothing, .mean = false});
+  const Var loss = class_weights_.empty()
+                       ? cross_entropy(logits, targets, {.label_smoothing = options_.label_smoothing, .mean = false})
+                       : neg(sum(log_softmax(logits, -1) * Var(targets.to(logits.device()))));
+  return with_teacher(loss, logits, batch, softmax_divergence);
 }
 
 ClassificationResult ClassificationTask::measure(const EncodedTexts& texts, const Pass& pass) const {

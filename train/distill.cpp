@@ -46,6 +46,10 @@ void add_distill_options(Options& options) {
   options.add_integer("finetune.steps", 1000, {.unit = "steps", .help = "in which the whole model learns its task"});
   options.add_real("finetune.lr", 3e-4, {.max = 1e6, .help = "learning rate of fine-tuning"});
   options.add_integer("finetune.warmup", 100, {.unit = "steps", .help = "steps in which that rate rises from 0"});
+  options.add_real("finetune.teacher", 0,
+                   {.max = 1,
+                    .help = "share of the teacher's outputs in what the model then learns, beside the labels: "
+                            "(1 - share) loss + share KL(teacher || student); 0 is the paper's fine-tuning"});
   options.add_integer("finetune.eval_every", 200, {.unit = "steps", .help = "between its evaluations"});
   add_machine_options(options);
 }
@@ -57,12 +61,21 @@ struct Student {
   virtual const Parameters& parameters() const = 0;
   virtual const Transformer& transformer() const = 0;
   virtual Task& task() = 0;
+  // The task learns the teacher's outputs too, see learn_from() of the tasks.
+  virtual void learn_from(const RunFolder& teacher, float weight) = 0;
   virtual std::string data_fingerprint() const = 0;
   virtual std::string vocabulary() const = 0;
   virtual void write_vocabulary(const RunFolder& folder) const = 0;
 
   Options options;
 };
+
+// Loads a model that only answers.
+template <class Saved> std::unique_ptr<Saved> load_frozen(const RunFolder& folder, Device device) {
+  auto saved = std::make_unique<Saved>(folder, device);
+  for (const Parameter& p : saved->model->parameters()) Var(p.var).set_requires_grad(false);
+  return saved;
+}
 
 struct LanguageStudent : Student {
   LanguageStudent(Options given, const RunFolder& teacher, Device device)
@@ -76,6 +89,10 @@ struct LanguageStudent : Student {
   const Parameters& parameters() const override { return model.parameters(); }
   const Transformer& transformer() const override { return model.transformer(); }
   Task& task() override { return windows; }
+  void learn_from(const RunFolder& folder, float weight) override {
+    teacher = load_frozen<SavedLanguageModel>(folder, model.parameters().device());
+    windows.learn_from(*teacher->model, weight);
+  }
   std::string data_fingerprint() const override { return data.text.train_fingerprint; }
   std::string vocabulary() const override { return data.tokenizer->fingerprint(); }
   void write_vocabulary(const RunFolder& folder) const override {
@@ -86,6 +103,7 @@ struct LanguageStudent : Student {
   Random random;
   LanguageModel model;
   LanguageTask windows;
+  std::unique_ptr<SavedLanguageModel> teacher;
 };
 
 struct ClassifierStudent : Student {
@@ -98,6 +116,10 @@ struct ClassifierStudent : Student {
   const Parameters& parameters() const override { return model.parameters(); }
   const Transformer& transformer() const override { return model.transformer(); }
   Task& task() override { return *texts; }
+  void learn_from(const RunFolder& folder, float weight) override {
+    teacher = load_frozen<SavedClassifier>(folder, model.parameters().device());
+    texts->learn_from(*teacher->model, weight);
+  }
   std::string data_fingerprint() const override { return data.fingerprint; }
   std::string vocabulary() const override { return data.vocabulary(); }
   void write_vocabulary(const RunFolder& folder) const override {
@@ -109,6 +131,7 @@ struct ClassifierStudent : Student {
   Random random;
   Classifier model;
   std::unique_ptr<TextTask> texts;
+  std::unique_ptr<SavedClassifier> teacher;
 };
 
 // The teacher's options, with the student's attention and what was given here.
@@ -242,6 +265,10 @@ int distill(Options& options) {
   for (const char* key : {"steps", "lr", "warmup", "eval_every"})
     own.set(std::string("train.") + key, options.value(std::string("finetune.") + key));
   console.say(text("\nfine-tuning of all ", grouped(parameters.count()), " parameters, into ", folder.path().string()));
+  if (const double share = options.real("finetune.teacher"); share > 0) {
+    student->learn_from(teacher, float(share));
+    console.say(text(100 * share, " % of the loss is the distance from the outputs of ", teacher.path().string()));
+  }
   Trainer trainer(own, folder, parameters, student->task(), console);
   const int status = trainer.run(student->data_fingerprint(), student->vocabulary());
   if (status != 0 || trainer.summary().is_null()) return status;

@@ -40,10 +40,15 @@ Batch LanguageTask::batch(Index micro_batch) const {
 }
 
 Var LanguageTask::loss_sum(const Batch& batch, const Pass& pass) {
-  return model_.loss(batch[0], batch[1], pass, {.label_smoothing = options_.label_smoothing, .mean = false});
+  const CrossEntropyOptions summed{.label_smoothing = options_.label_smoothing, .mean = false};
+  if (!teacher_) return model_.loss(batch[0], batch[1], pass, summed);
+  const Var logits = model_.forward(batch[0], pass);
+  return scale(cross_entropy(logits, batch[1], summed), 1 - teacher_weight_) +
+         scale(softmax_divergence(teacher_->forward(batch[0]).value(), logits), teacher_weight_);
 }
 
-double LanguageTask::window_loss(const std::vector<Index>& starts, Index length, Index counted, const Pass& pass) const {
+double LanguageTask::window_loss(const std::vector<Index>& starts, Index length, Index counted,
+                                 const Pass& pass) const {
   Tensor ids, targets;
   fill_windows(data_.valid, starts, length, ids, targets);
   for (Index row = 0; row < Index(starts.size()); ++row)

@@ -24,6 +24,10 @@ class LanguageTask : public Task {
                std::function<std::string()> draw_sample = {})
       : model_(model), data_(data), options_(options), draw_sample_(std::move(draw_sample)) {}
 
+  // From now on the training loss is (1 - weight) cross-entropy + weight KL(teacher || model), over the same targets.
+  // The teacher reads without dropout; its parameters must be frozen. All logits of a micro-batch then exist at once.
+  void learn_from(const LanguageModel& teacher, float weight) { teacher_ = &teacher, teacher_weight_ = weight; }
+
   Index begin_step(Index step) override;
   Index step_tokens() const override { return options_.accumulate * options_.batch * options_.block; }
   Index micro_batches() const override { return options_.accumulate; }
@@ -44,6 +48,8 @@ class LanguageTask : public Task {
   const TextData& data_;
   WindowOptions options_;
   std::function<std::string()> draw_sample_;
+  const LanguageModel* teacher_ = nullptr;
+  float teacher_weight_ = 0;
   Index step_ = 0;
 };
 

@@ -9,6 +9,8 @@
 namespace flexformer {
 namespace {
 
+Var squared_error(const Tensor& wanted, const Var& outputs) { return sum(square(outputs - Var(wanted))); }
+
 double mean_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
 }
@@ -48,7 +50,8 @@ Tensor RegressionTask::labels(std::span<const Index> rows) const {
 }
 
 Var RegressionTask::loss_sum(const Batch& batch, const Pass& pass) {
-  return sum(square(outputs(batch, pass) - Var(batch.back().to(model_.parameters().device()))));
+  const Var given = outputs(batch, pass);
+  return with_teacher(squared_error(batch.back().to(given.device()), given), given, batch, squared_error);
 }
 
 Figures RegressionTask::figures(const EncodedTexts& texts, const Pass& pass) const {

@@ -105,8 +105,15 @@ Batch TextTask::batch(Index micro_batch) const {
   return batch;
 }
 
-Var TextTask::outputs(const Batch& batch, const Pass& pass) const {
-  return model_.forward(std::span(batch).first(batch.size() - 1), pass);
+Var TextTask::outputs_of(const Classifier& model, const Batch& batch, const Pass& pass) {
+  return model.forward(std::span(batch).first(batch.size() - 1), pass);
+}
+
+Var TextTask::with_teacher(const Var& loss, const Var& outputs, const Batch& batch,
+                           Var (*distance)(const Tensor& teacher, const Var& outputs)) const {
+  if (!teacher_) return loss;
+  const Tensor wanted = outputs_of(*teacher_, batch, {}).value();
+  return scale(loss, 1 - teacher_weight_) + scale(distance(wanted, outputs), teacher_weight_);
 }
 
 }  // namespace flexformer

@@ -28,6 +28,11 @@ class TextTask : public Task {
            const ClassificationOptions& options)
       : model_(model), train_(train), valid_(valid), labels_(labels), options_(options) {}
 
+  // From now on the training loss is (1 - weight) times that against the labels + weight times the distance from the
+  // teacher's outputs: KL(teacher || model), or in regression the squared difference. Every row counts alike there. The
+  // teacher reads without dropout; its parameters must be frozen.
+  void learn_from(const Classifier& teacher, float weight) { teacher_ = &teacher, teacher_weight_ = weight; }
+
   static Index steps_per_epoch(Index rows, const ClassificationOptions& options);
 
   Index begin_step(Index step) override;
@@ -43,7 +48,11 @@ class TextTask : public Task {
  protected:
   virtual Tensor labels(std::span<const Index> rows) const = 0;  // of training rows, as the loss takes them
   // The outputs for a batch [rows, classes].
-  Var outputs(const Batch& batch, const Pass& pass) const;
+  Var outputs(const Batch& batch, const Pass& pass) const { return outputs_of(model_, batch, pass); }
+
+  // `loss` of a batch's outputs against its labels, or what learn_from() makes of it.
+  Var with_teacher(const Var& loss, const Var& outputs, const Batch& batch,
+                   Var (*distance)(const Tensor& teacher, const Var& outputs)) const;
 
   const Classifier& model_;
   const EncodedTexts &train_, &valid_;
@@ -51,8 +60,11 @@ class TextTask : public Task {
   ClassificationOptions options_;
 
  private:
+  static Var outputs_of(const Classifier& model, const Batch& batch, const Pass& pass);
   std::vector<std::vector<Index>> epoch_batches(Index epoch) const;
 
+  const Classifier* teacher_ = nullptr;
+  float teacher_weight_ = 0;
   Index epoch_ = -1;
   std::vector<std::vector<Index>> batches_;  // of epoch_
   std::vector<Index> rows_;                  // of the current step
