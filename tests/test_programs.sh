@@ -235,6 +235,10 @@ ok "fine-tuning learns from the teacher's outputs where that is asked for" \
   "run 0 distill --run=teacher --kernels=distilled --train.steps=0 --finetune.teacher=1 --finetune.steps=6 --out=taught &&
    said 'outputs of teacher' && run 2 distill --run=teacher --finetune.teacher=2 --out=no &&
    complained 'finetune.teacher'"
+head -c 2000 'data files/a text.txt' >'other text.txt'
+ok "a distillation goes on with the data that it was given, not with the teacher's" \
+  "run 0 distill --run=teacher --data.train='other text.txt' --out=other ${short[*]} &&
+   run 0 distill --out=other --resume --finetune.steps=9 && said 'step 9/9' && ! said 'training data is not what'"
 run 0 train_classifier "${cls[@]}" --train.epochs=2 --model.attention=softmax --out=cls-teacher
 ok "a classifier is distilled too, and predicts" \
   "run 0 distill --run=cls-teacher --model.attention=hedgehog --finetune.teacher=0.5 --out=cls-student ${short[*]} &&

@@ -142,7 +142,8 @@ Options student_options(const Options& options, const RunFolder& teacher, const 
   if (const std::string& kind = out.text("model.attention"); kind != "softmax")
     fail("run=", teacher.path().string(), ": the teacher must have softmax attention, but this model has ", kind);
   for (const Key& key : options.keys())
-    if (out.has(key.name) && (key.given || !key.name.starts_with("data."))) out.set(key.name, key.value);
+    if (out.has(key.name) && !(key.name.starts_with("data.") && options.text(key.name).empty()))
+      out.set(key.name, key.value);
   out.set("init", "");
   out.set("train.kernel_lr", 1.0);
   settle_model_options(out, program == "train_lm");
