@@ -106,10 +106,9 @@ Var where(const Tensor& condition, const Var& a, const Var& b) {
   check_input("where", "b", b);
   check("where", a.shape() == b.shape(), "a is ", a.shape(), ", b is ", b.shape(), "; expand one of them");
   check_same_device("where", a.device(), b.device());
-  check("where", a.dtype() == b.dtype(), "a is ", name_of(a.dtype()), ", b is ", name_of(b.dtype()), "; cast one");
   check_condition("where", condition, a.shape(), a.device());
   const Index n = a.shape().numel();
-  Tensor y = Tensor::empty(a.shape(), a.dtype(), a.device());
+  Tensor y = Tensor::empty(a.shape(), common_dtype(a, b), a.device());
   launch(a.device(), WhereFwd{.y = y.values(),
                               .condition = condition.ints(),
                               .a = a.value().values(),
@@ -137,7 +136,8 @@ Var masked_fill(const Var& x, const Tensor& mask, float value) {
 
 Var cast(const Var& x, DType dtype) {
   check_input("cast", "x", x);
-  check("cast", dtype != DType::i32, "only f32 and bf16 have gradients");
+  check("cast", dtype == DType::f32 || (dtype == DType::bf16 && x.device() == Device::cuda), name_of(dtype),
+        " is no format of activations here; they are f32 or, on a GPU, bf16");
   if (dtype == x.dtype()) return x;
   Tensor y = Tensor::empty(x.shape(), dtype, x.device());
   pass_gradient(x.device(), {y.values()}, x.value().values(), y.numel());

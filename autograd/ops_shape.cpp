@@ -103,20 +103,20 @@ Var concat(const std::vector<Var>& parts, int axis) {
   const Shape& first = parts[0].shape();
   axis = first.normalise("concat", axis);
   Index total = 0;
+  DType dtype = DType::f32;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::string name = text("part ", i);
     check_input("concat", name.c_str(), parts[i]);
     check_same_device("concat", parts[0].device(), parts[i].device());
-    check("concat", parts[i].dtype() == parts[0].dtype(), name, " is ", name_of(parts[i].dtype()), ", part 0 is ",
-          name_of(parts[0].dtype()), "; cast one");
     const Shape& shape = parts[i].shape();
     check("concat", shape.rank() == first.rank() && shape.with(axis, first[axis]) == first, name, " is ", shape,
           ", which does not fit to part 0, ", first, ", along axis ", axis);
     total += shape[axis];
+    if (parts[i].dtype() == DType::bf16) dtype = DType::bf16;
   }
   const Shape shape = first.with(axis, total);
   const Index outer = shape.numel(0, axis), row = total * shape.numel(axis + 1, shape.rank());
-  Tensor y = Tensor::empty(shape, parts[0].dtype(), parts[0].device());
+  Tensor y = Tensor::empty(shape, dtype, parts[0].device());
   // Each part is rows of `width` elements, set next to each other in the rows of the result.
   const auto copy = [outer](GradOut to, Index to_row, ValuesIn from, Index from_row, Index width) {
     return StridedCopy{.y = to,

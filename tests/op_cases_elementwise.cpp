@@ -170,9 +170,41 @@ void add_dropout(OpCases& cases) {
                      }});
 }
 
+// A parameter among activations, in bfloat16 two formats in one op.
+void add_mixed(OpCases& cases) {
+  const std::vector<Input> both{normal({7, 5}), parameter(normal({7, 5}))}, swapped{both[1], both[0]};
+  const Ints flips = coin_flips(35, 0.5, 3);
+  const Tensor condition = Tensor::from_ints({7, 5}, flips);
+  for (const std::vector<Input>& inputs : {both, swapped}) {
+    const char* order = inputs[0].parameter ? "parameter first" : "parameter last";
+    cases.push_back({text("mul, ", order), inputs, [](const Vars& x) { return mul(x[0], x[1]); },
+                     [](const Arrays& x) { return zip(x[0], x[1], [](double a, double b) { return a * b; }); }});
+    cases.push_back({text("concat, ", order), inputs,
+                     [](const Vars& x) {
+                       return concat({x[0], x[1]}, 1);
+                     },
+                     [](const Arrays& x) {
+                       return naive::concat({x[0], x[1]}, 1);
+                     }});
+    cases.push_back({text("where, ", order), inputs,
+                     [=](const Vars& x) { return where(condition.to(x[0].device()), x[0], x[1]); },
+                     [=](const Arrays& x) {
+                       Array y = x[1];
+                       for (Index i = 0; i < y.numel(); ++i)
+                         if (flips[std::size_t(i)]) y[i] = x[0][i];
+                       return y;
+                     }});
+    cases.push_back({text("cast, ", order),
+                     {inputs[0]},
+                     [](const Vars& x) { return cast(x[0], activation_dtype(x[0].device())); },
+                     [](const Arrays& x) { return x[0]; }});
+  }
+}
+
 }  // namespace
 
 void add_elementwise_cases(OpCases& cases) {
+  add_mixed(cases);
   add_unary(cases);
   add_binary(cases);
   add_masks(cases);

@@ -120,7 +120,9 @@ TEST_CASE("a language model learns the teacher's outputs beside the text, each w
   const TemporaryFolder home;
   SmallLanguageRun teacher(home.path() / "teacher", small_text(), {"--model.attention=softmax", "--seed=2"});
   for (const Parameter& p : teacher.parameters()) Var(p.var).set_requires_grad(false);
-  const auto loss_at = [&](SmallLanguageRun& run) { return double(run.task->loss_sum(0, {}).value().item()); };
+  const auto loss_at = [&](SmallLanguageRun& run) {
+    return double(run.task->loss_sum(run.task->batch(0), {}).value().item());
+  };
   SmallLanguageRun student(home.path() / "student", small_text());
   student.task->begin_step(3);
   const double own = loss_at(student);
@@ -161,7 +163,7 @@ TEST_CASE("classifiers learn logits, and regressions outputs, of their teachers"
     for (const Parameter& p : teacher.parameters()) Var(p.var).set_requires_grad(false);
     SmallClassifierRun student(at("student"), file, {"--train.batch=12"});
     student.task->begin_step(0);  // all rows
-    const auto loss = [&] { return double(student.task->loss_sum(0, {}).value().item()); };
+    const auto loss = [&] { return double(student.task->loss_sum(student.task->batch(0), {}).value().item()); };
     const double own = loss();
     student.task->learn_from(*teacher.model, 1);
     const double apart = loss();

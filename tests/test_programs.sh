@@ -50,7 +50,7 @@ ok "bench measures one case and prints a line of JSON" \
 for case in '' step product:64x64:NN:1 product:64x64x64:TT:1 product:64x64x0:NN:1 step:huge:softmax encoder:none:64 \
   decode:linear:1x attention:half:linear:64; do
   ok "case=$case is one error with the cases there are" "run 2 bench --case=$case && complained \
-    \"no case '$case'; there are product:MxNxK:NN|NT|TN:BATCH, step:small|big:KIND, .* KIND is softmax|\""
+    \"no case '$case'; there are product:MxNxK:NN|NT|TN:BATCH, step:small|big|gpt2:KIND, .* KIND is softmax|\""
 done
 ok "a section that bench does not have is one error with those it has" \
   "run 2 bench --only=machine,speed && complained \"no section 'speed'; there are machine, products, steps\""
