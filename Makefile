@@ -151,6 +151,8 @@ optimise_tsan := -O1 $(debug_flags) -fsanitize=thread
 optimise_fuzz := -O1 $(debug_flags:-g=-g1) -fsanitize=fuzzer-no-link,address,undefined,float-cast-overflow \
   -fno-sanitize-recover=all
 optimise_debug := -Og $(debug_flags)
+# Kernels in the emulation spend their time in its switching: -O3 would take twice as long to compile.
+optimise_emu := -O1
 optimise := $(or $(optimise_$(lastword $(flavour))),-O3)
 base_flags := -std=c++20 $(optimise) -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wall -Wextra -pthread -I. \
   $(cuda_flags)
