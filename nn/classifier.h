@@ -38,8 +38,8 @@ class Classifier {
   Classifier(const Classifier&) = delete;  // a copy would share its weights
   Classifier& operator=(const Classifier&) = delete;
 
-  // ids i32 [B,T], padded at the end and best kept on the host -> logits [B,classes]. A text of padding alone is encoded
-  // as zeros.
+  // ids i32 [B,T], padded at the end and best kept on the host -> logits [B,classes]. A text of padding alone is
+  // encoded as zeros.
   Var forward(const Tensor& ids, const Pass& pass = {}) const;
   // The two-tower model: u and v are the texts' encodings, the output layer sees [u, v, |u - v|, u v].
   Var forward(const Tensor& ids_a, const Tensor& ids_b, const Pass& pass = {}) const;

@@ -105,7 +105,8 @@ struct Pass {
   // Where set, every layer first shows the observer its projection [B,T,3C]. Unless it is there to look on only, all
   // layers then attend by softmax, whatever their kind: how a kernel learns from a teacher that reads the same queries
   // and keys.
-  using Observer = std::function<void(const MultiHeadAttention& layer, const Var& projected, const AttentionMask& mask)>;
+  using Observer =
+      std::function<void(const MultiHeadAttention& layer, const Var& projected, const AttentionMask& mask)>;
   const Observer* observer = nullptr;
 };
 

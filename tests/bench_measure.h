@@ -1,6 +1,6 @@
 // How the benchmark measures. A case is prepared, called once to warm the caches up, then timed; times are CPU time on
-// one thread (the steadiest figure on a shared machine) and wall-clock time on several and, until all is done, on a GPU.
-// What is to be compared is measured in turns, because a machine's speed drifts.
+// one thread (the steadiest figure on a shared machine) and wall-clock time on several and, until all is done, on a
+// GPU. What is to be compared is measured in turns, because a machine's speed drifts.
 #pragma once
 #include <functional>
 #include <string>
@@ -39,7 +39,7 @@ double seconds_per_call(double at_least, const Call& call);
 // Median seconds of each call. Every round measures all of them, one after the other.
 std::vector<double> medians_in_turns(int rounds, double at_least, const std::vector<Call>& calls);
 
-Tensor random_tensor(const Shape& shape, std::uint64_t stream, float scale = 1);  // on the target
+Tensor random_tensor(const Shape& shape, std::uint64_t stream, float scale = 1);    // on the target
 Tensor random_ids(const Shape& shape, Index first, Index end, std::uint64_t seed);  // i32 in [first, end)
 
 // Cells of tables, right-aligned.

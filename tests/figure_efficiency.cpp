@@ -259,12 +259,11 @@ int run(Options& options) {
   if (lengths.back() > Index(1) << 20) throw UsageError(text("lengths: ", lengths.back(), " is more than 1,048,576"));
 
   Console console;
-  const std::string heading =
-      text("Encoder of ", kLayers, " layers, ", kDim, " channels, ", kHeads, " heads, n = ", kFeatures,
-           ", one text of N tokens; ",
-           target == Device::cuda ? "a GPU"
-           : threads() == 1       ? "1 thread (CPU time)"
-                                  : text(threads(), " threads (wall-clock time)"));
+  const std::string heading = text("Encoder of ", kLayers, " layers, ", kDim, " channels, ", kHeads,
+                                   " heads, n = ", kFeatures, ", one text of N tokens; ",
+                                   target == Device::cuda ? "a GPU"
+                                   : threads() == 1       ? "1 thread (CPU time)"
+                                                          : text(threads(), " threads (wall-clock time)"));
   console.say(heading);
   const std::vector<Row> rows = measure_all(subjects, lengths, int(options.integer("repeats")), console);
   std::string tables;
