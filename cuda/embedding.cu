@@ -21,19 +21,22 @@ __device__ bool occurs_before(const std::int32_t* ids, Index r) {
 }
 
 __global__ void embedding_bwd(EmbeddingBwd k) {
-  SHARED(std::int32_t, window, [kThreads]);
+  SHARED(unsigned, hits, [kThreads / kWarp]);  // which ids of a window are this row's, a bit for each
   for (Index r = blockIdx.x; r < k.R; r += gridDim.x) {
     const std::int32_t id = k.ids[r];
     if (id == k.padding || occurs_before(k.ids, r)) continue;
     const GradOut row{k.dtable.p.from(Index(id) * k.C), true};
     for (Index from = r; from < k.R; from += blockDim.x) {
-      const Index i = from + threadIdx.x, count = k.R - from < blockDim.x ? k.R - from : blockDim.x;
-      if (i < k.R) window[threadIdx.x] = k.ids[i];
+      const Index i = from + threadIdx.x;
+      const unsigned of_warp = __ballot_sync(kAllLanes, i < k.R && k.ids[i] == id);
+      if (threadIdx.x % kWarp == 0) hits[threadIdx.x / kWarp] = of_warp;
       __syncthreads();
-      for (Index w = 0; w < count; ++w)
-        if (window[w] == id)
-          for (Index c = threadIdx.x; c < k.C; c += blockDim.x) put(row, c, read(k.dy, (from + w) * k.C + c));
-      __syncthreads();  // before the next window is read
+      for (int w = 0; w < kThreads / kWarp; ++w)
+        for (unsigned left = hits[w], bit = 0; left != 0; left >>= 1, ++bit)
+          if (left & 1)
+            for (Index c = threadIdx.x; c < k.C; c += blockDim.x)
+              put(row, c, read(k.dy, (from + kWarp * w + bit) * k.C + c));
+      __syncthreads();  // before the next window is looked at
     }
   }
 }
