@@ -15,25 +15,6 @@
 namespace flexformer::cuda {
 namespace {
 
-struct FusedSoftmaxFwd {
-  Heads<bf16> out;               // [B,Nq,H,d]
-  float* lse;                    // [B,H,Nq]
-  Heads<const bf16> q, k, v;     // [B,Nq,H,d] [B,Nk,H,d] [B,Nk,H,d]
-  const std::int32_t* key_mask;  // [B,Nk] or null
-  AttentionSize size;
-  float scale;
-  bool causal;
-};
-struct FusedSoftmaxBwd {
-  Heads<bf16> dq, dk, dv;  // null where nobody wants them
-  Heads<const bf16> dout, q, k, v;
-  const float *lse, *delta;      // [B,H,Nq] delta_i = dout_i . out_i
-  const std::int32_t* key_mask;  // [B,Nk] or null
-  AttentionSize size;
-  float scale;
-  bool causal;
-};
-
 constexpr float kLog2E = std::numbers::log2e_v<float>, kLn2 = std::numbers::ln2_v<float>;
 
 // A tile of 64 rows of one head, and what is where in it for this thread's warp.
@@ -50,10 +31,12 @@ struct TilePlace {
 };
 
 // 64 rows in shared memory, 16 bytes at a time; 0 where there are no more than N.
-template <int kD> __device__ void load_rows(const Plane& to, const bf16* from, Index row, Index first, Index N) {
+template <int kD>
+__device__ void load_rows(const Plane& to, const HeadsIn& x, const TilePlace& at, Index first, Index N) {
+  const Heads<const bf16> from = heads<bf16>(x);
   for (int e = int(threadIdx.x); e < kTile * kD / 8; e += kFusedThreads) {
     const int r = e / (kD / 8), c = e % (kD / 8) * 8;
-    const bf16* eight = from + (first + r) * row + c;
+    const bf16* eight = from.of(at.b, at.h) + (first + r) * from.row + c;
     *reinterpret_cast<int4*>(to.p + r * to.row + c) =
         first + r < N ? *reinterpret_cast<const int4*>(eight) : int4{0, 0, 0, 0};
   }
@@ -77,15 +60,15 @@ template <int kD> __device__ void add_down(Sums (&sums)[kD / 8], const OperandA&
 }
 
 template <int kD>
-__device__ void load_operands(OperandA (&to)[kD / 16], const Heads<const bf16>& x, const TilePlace& at, Index N) {
+__device__ void load_operands(OperandA (&to)[kD / 16], const HeadsIn& x, const TilePlace& at, Index N) {
   const bool there[2] = {at.own() < N, at.own() + 8 < N};
-  const bf16* rows = x.of(at.b, at.h) + (at.first + warp_first_row()) * x.row;
+  const bf16* rows = heads<bf16>(x).of(at.b, at.h) + (at.first + warp_first_row()) * x.row;
 #pragma unroll
   for (int k = 0; k < kD / 16; ++k)
     for_pairs([&](int i, int r, int c) { to[k].x[i] = there[i % 2] ? load_pair(rows + r * x.row + 16 * k + c) : 0; });
 }
-template <int kD>
-__device__ void put_sums(const Heads<bf16>& to, const TilePlace& at, Index N, const Sums (&x)[kD / 8]) {
+template <int kD> __device__ void put_sums(const HeadsOut& y, const TilePlace& at, Index N, const Sums (&x)[kD / 8]) {
+  const Heads<bf16> to = heads<bf16>(y);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const Index row = at.own() + 8 * i;
@@ -108,8 +91,8 @@ template <int kD> struct KeyTile {
   template <class Problem> __device__ void load(const Problem& k, const TilePlace& at, Index from) {
     first = from;
     const Index Nk = k.size.Nk, own = first + threadIdx.x;
-    load_rows<kD>(keys, k.k.of(at.b, at.h), k.k.row, first, Nk);
-    load_rows<kD>(values, k.v.of(at.b, at.h), k.v.row, first, Nk);
+    load_rows<kD>(keys, k.k, at, first, Nk);
+    load_rows<kD>(values, k.v, at, first, Nk);
     if (threadIdx.x < kTile)
       there[threadIdx.x] = own < Nk && (!k.key_mask || k.key_mask[at.b * Nk + own]) ? 1.0f : 0.0f;
   }
@@ -121,7 +104,7 @@ template <class Problem> __device__ Index last_key(const Problem& k, const TileP
 }
 
 template <int kD>
-__global__ void __launch_bounds__(kFusedThreads, 3) fused_softmax_fwd(FusedSoftmaxFwd k, Index items) {
+__global__ void __launch_bounds__(kFusedThreads, 3) fused_softmax_fwd(SoftmaxAttentionFwd k, Index items) {
   DYN_SHARED(unsigned char, memory);
   Carver carve{memory};
   KeyTile<kD> tile(carve, k.causal);
@@ -203,7 +186,9 @@ struct Pair {
   }
 };
 
-template <int kD> __global__ void __launch_bounds__(kFusedThreads, 3) fused_query_bwd(FusedSoftmaxBwd k, Index items) {
+template <int kD>
+__global__ void __launch_bounds__(kFusedThreads, 3)
+    fused_query_bwd(SoftmaxAttentionBwd k, const float* deltas, Index items) {
   DYN_SHARED(unsigned char, memory);
   Carver carve{memory};
   KeyTile<kD> tile(carve, k.causal);
@@ -217,14 +202,15 @@ template <int kD> __global__ void __launch_bounds__(kFusedThreads, 3) fused_quer
     for (int row = 0; row < 2; ++row) {
       const Index i = at.own() + 8 * row;
       lse[row] = i < n.Nq ? k.lse[at.head * n.Nq + i] : -INFINITY;
-      delta[row] = i < n.Nq ? k.delta[at.head * n.Nq + i] : 0.0f;
+      delta[row] = i < n.Nq ? deltas[at.head * n.Nq + i] : 0.0f;
     }
     Sums dq[kD / 8]{};
     const Index end = last_key(k, at);
     for (Index first = 0; first < end; first += kTile) {
       tile.load(k, at, first);
       __syncthreads();  // keys and values are there
-#pragma unroll 1        // for registers: three blocks shall find room
+                        // One turn at a time, for registers: three blocks shall find room.
+#pragma unroll 1
       for (int key = 0; key < kTile; key += 16) {
         Sums scores[2], dweights[2];
         multiply_across<kD>(scores, q, tile.keys, key);
@@ -248,7 +234,9 @@ template <int kD> __global__ void __launch_bounds__(kFusedThreads, 3) fused_quer
 }
 
 // Rows are keys here, columns queries.
-template <int kD> __global__ void __launch_bounds__(kFusedThreads, 2) fused_key_bwd(FusedSoftmaxBwd k, Index items) {
+template <int kD>
+__global__ void __launch_bounds__(kFusedThreads, 2)
+    fused_key_bwd(SoftmaxAttentionBwd k, const float* deltas, Index items) {
   DYN_SHARED(unsigned char, memory);
   Carver carve{memory};
   const Plane queries = carve.plane(kTile, kD), douts = carve.plane(kTile, kD);
@@ -266,10 +254,10 @@ template <int kD> __global__ void __launch_bounds__(kFusedThreads, 2) fused_key_
     }
     Sums dk[kD / 8]{}, dv[kD / 8]{};
     for (Index first = k.causal ? at.first : 0; first < n.Nq; first += kTile) {
-      load_rows<kD>(queries, k.q.of(at.b, at.h), k.q.row, first, n.Nq);
-      load_rows<kD>(douts, k.dout.of(at.b, at.h), k.dout.row, first, n.Nq);
+      load_rows<kD>(queries, k.q, at, first, n.Nq);
+      load_rows<kD>(douts, k.dout, at, first, n.Nq);
       load_numbers(lse, k.lse + at.head * n.Nq, first, n.Nq, -INFINITY);
-      load_numbers(delta, k.delta + at.head * n.Nq, first, n.Nq, 0);
+      load_numbers(delta, deltas + at.head * n.Nq, first, n.Nq, 0);
       __syncthreads();  // queries are there
 #pragma unroll 1
       for (int query = 0; query < kTile; query += 16) {
@@ -292,8 +280,8 @@ template <int kD> __global__ void __launch_bounds__(kFusedThreads, 2) fused_key_
     }
     for (Sums& sums : dk)
       for (float& x : sums.x) x *= k.scale;
-    if (k.dk.p) put_sums<kD>(k.dk, at, n.Nk, dk);
-    if (k.dv.p) put_sums<kD>(k.dv, at, n.Nk, dv);
+    if (k.dk.grad) put_sums<kD>(k.dk, at, n.Nk, dk);
+    if (k.dv.grad) put_sums<kD>(k.dv, at, n.Nk, dv);
   }
 }
 
@@ -306,61 +294,38 @@ std::size_t shared_bytes(Index d) {
   return carve.used;
 }
 
-void run(const FusedSoftmaxFwd& k) {
-  const Index items = k.size.B * k.size.H * tiles_of(k.size.Nq);
-  with_head_size(k.size.d, [&]<int kD>() {
-    launch_kernel({blocks_for(items), kFusedThreads, shared_bytes(kD)}, fused_softmax_fwd<kD>, k, items);
-  });
-}
-
-void run(const FusedSoftmaxBwd& k) {
-  const auto blocks = [&](Index N) { return k.size.B * k.size.H * tiles_of(N); };
-  with_head_size(k.size.d, [&]<int kD>() {
-    if (k.dk.p || k.dv.p)
-      launch_kernel({blocks_for(blocks(k.size.Nk)), kFusedThreads, shared_bytes(kD)}, fused_key_bwd<kD>, k,
-                    blocks(k.size.Nk));
-    if (k.dq.p)
-      launch_kernel({blocks_for(blocks(k.size.Nq)), kFusedThreads, shared_bytes(kD)}, fused_query_bwd<kD>, k,
-                    blocks(k.size.Nq));
-  });
-}
-
-// Heads of 32 or 64 channels.
+// bfloat16 in heads of 32 or 64 channels.
 bool fits(DType dtype, const AttentionSize& size) {
   return dtype == DType::bf16 && has_bf16_products() && size.d == size.dv && (size.d == 32 || size.d == 64);
 }
 // Whether all rows begin where 16 bytes can be read at once.
-template <class... T> bool in_eights(const Heads<T>&... x) {
-  return ((reinterpret_cast<std::uintptr_t>(x.p) % 16 == 0 && (x.batch | x.row | x.head) % 8 == 0) && ...);
+template <class... X> bool in_eights(const X&... x) {
+  const auto begins = [](const auto& of) { return reinterpret_cast<std::uintptr_t>(of.p) % 16 == 0; };
+  return ((begins(heads<bf16>(x)) && (x.batch | x.row | x.head) % 8 == 0) && ...);
 }
 
 }  // namespace
 
 bool run_fused_if_it_fits(const SoftmaxAttentionFwd& k) {
-  const FusedSoftmaxFwd fused{heads<bf16>(k.out), k.lse,  heads<bf16>(k.q), heads<bf16>(k.k), heads<bf16>(k.v),
-                              k.key_mask,         k.size, k.scale,          k.causal};
-  if (!fits(k.q.p.dtype, k.size) || !in_eights(fused.out, fused.q, fused.k, fused.v)) return false;
-  run(fused);
+  if (!fits(k.q.p.dtype, k.size) || !in_eights(k.out, k.q, k.k, k.v)) return false;
+  const Index items = k.size.B * k.size.H * tiles_of(k.size.Nq);
+  with_head_size(k.size.d, [&]<int kD>() {
+    launch_kernel({blocks_for(items), kFusedThreads, shared_bytes(kD)}, fused_softmax_fwd<kD>, k, items);
+  });
   return true;
 }
 
 bool run_fused_if_it_fits(const SoftmaxAttentionBwd& k, const float* delta) {
-  const FusedSoftmaxBwd fused{heads<bf16>(k.dq),
-                              heads<bf16>(k.dk),
-                              heads<bf16>(k.dv),
-                              heads<bf16>(k.dout),
-                              heads<bf16>(k.q),
-                              heads<bf16>(k.k),
-                              heads<bf16>(k.v),
-                              k.lse,
-                              delta,
-                              k.key_mask,
-                              k.size,
-                              k.scale,
-                              k.causal};
-  if (!fits(k.q.p.dtype, k.size) || !in_eights(fused.dq, fused.dk, fused.dv, fused.dout, fused.q, fused.k, fused.v))
-    return false;
-  run(fused);
+  if (!fits(k.q.p.dtype, k.size) || !in_eights(k.dq, k.dk, k.dv, k.dout, k.q, k.k, k.v)) return false;
+  const Index heads = k.size.B * k.size.H, of_keys = heads * tiles_of(k.size.Nk),
+              of_queries = heads * tiles_of(k.size.Nq);
+  with_head_size(k.size.d, [&]<int kD>() {
+    if (k.dk.grad || k.dv.grad)
+      launch_kernel({blocks_for(of_keys), kFusedThreads, shared_bytes(kD)}, fused_key_bwd<kD>, k, delta, of_keys);
+    if (k.dq.grad)
+      launch_kernel({blocks_for(of_queries), kFusedThreads, shared_bytes(kD)}, fused_query_bwd<kD>, k, delta,
+                    of_queries);
+  });
   return true;
 }
 

@@ -36,8 +36,10 @@ bool has_bf16_products();
 // Whether a problem is for the fused kernels: the precision asks for them, and sizes and the GPU are fit.
 bool is_for_fused(const FeatureMap& map, const AttentionSize& size, DType dtype, std::size_t shared_bytes);
 
-template <class T> Heads<T> heads(const HeadsOut& x) { return {x.grad.p.as<T>(), x.batch, x.row, x.head, x.grad.add}; }
-template <class T> Heads<const T> heads(const HeadsIn& x) { return {x.p.as<T>(), x.batch, x.row, x.head}; }
+template <class T> HD Heads<T> heads(const HeadsOut& x) {
+  return {x.grad.p.as<T>(), x.batch, x.row, x.head, x.grad.add};
+}
+template <class T> HD Heads<const T> heads(const HeadsIn& x) { return {x.p.as<T>(), x.batch, x.row, x.head}; }
 
 // Shared memory handed out piece by piece; without memory it counts bytes.
 struct Carver {
