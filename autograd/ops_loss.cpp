@@ -134,7 +134,9 @@ Var linear_cross_entropy(const Var& x, const Var& W, const Var& b, const Tensor&
   const float weight = row_weight(op, given, V, options);
   const Tensor targets = given.to(x.device());
 
-  constexpr Index chunk_size = 1 << 22;  // logits at once, 16 MB; at least 64 rows, or products become slow
+  // Logits at once: 16 MB on the CPU, whose caches they shall not leave; on a GPU, where each chunk reads and writes
+  // all of dW, up to 512 MB. At least 64 rows, or products become slow.
+  const Index chunk_size = x.device() == Device::cpu ? 1 << 22 : 1 << 27;
   const Index rows = std::clamp<Index>(R, 1, std::max<Index>(64, chunk_size / std::max<Index>(1, V)));
   const bool recording = Tape::current() != nullptr;
   const Device device = x.device();
