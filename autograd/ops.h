@@ -167,9 +167,8 @@ Var linear_self_attention(const Var& qkv, Index heads, const FeatureMapVars& map
 // over batch and queries, of the cross-entropy in nats (the paper's attention weight distillation)
 //   L = -sum_j P_ij log max(A_ij, 1e-6),   P = softmax(q' k'^T / sqrt(d')),   A_ij = w_j k_ij / D_i
 // Queries that key_mask hides do not count. teacher_q, teacher_k [B,H,N,d'], q, k [B,H,N,d] -> [H]. Time N^2, memory N.
-//   attention's own   D_i = max(den_i, floor sum_j w_j). The paper's loss; where k_ij may be negative it has no
-//   minimum:
-//                     against enough negative weights the others grow beyond 1.
+//   attention's own   D_i = max(den_i, floor sum_j w_j). The paper's loss. Where k_ij may be negative it has no
+//                     minimum: against enough negative weights the others grow beyond 1.
 //   magnitudes        D_i = max(sum_j w_j |k_ij|, floor sum_j w_j). Equal without negative weights; then, and only
 //                     then, L can fall to its least, the entropy of P. math.md (10.2)
 enum class DistilledSum { own, magnitudes };

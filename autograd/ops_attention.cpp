@@ -2,7 +2,7 @@
 // projection [B,T,3C]: to the kernels the two differ only in strides.
 #include <cmath>
 
-#include "autograd/ops.h"
+#include "autograd/op_util.h"
 
 namespace flexformer {
 namespace {
@@ -45,18 +45,10 @@ Problem separate_problem(const char* op, const Var& q, const Var& k, const Var& 
   check(op, d >= 1 && dv >= 1, "heads are empty: q ", q.shape(), ", v ", v.shape());
   const AttentionSize size{B, H, Nq, Nk, d, dv};
   check_mask(op, mask, size);
-  return {q,
-          k,
-          v,
-          false,
-          separate(H, Nq, d),
-          separate(H, Nk, d),
-          separate(H, Nk, dv),
-          separate(H, Nq, dv),
-          size,
-          {B, H, Nq, dv},
-          mask.causal,
-          mask.key_mask};
+  const DType dtype = v.dtype() == DType::bf16 ? v.dtype() : common_dtype(q, k);  // kernels read q, k and v as one
+  return {cast(q, dtype),     cast(k, dtype),      cast(v, dtype),      false, separate(H, Nq, d),
+          separate(H, Nk, d), separate(H, Nk, dv), separate(H, Nq, dv), size,  {B, H, Nq, dv},
+          mask.causal,        mask.key_mask};
 }
 
 // Sizes of a packed projection.

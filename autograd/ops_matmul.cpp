@@ -160,9 +160,11 @@ LinearSizes linear_sizes(CheckedOp op, const Var& x, const Var& W, const Var& b)
 
 namespace {
 
-void check_residual(CheckedOp op, const Var& residual, const Shape& shape) {
-  check(op, !residual.defined() || residual.shape() == shape, "the residual is ",
-        residual.defined() ? text(residual.shape()) : "", ", the result ", shape);
+// The residual, in the result's format.
+Var fitting(CheckedOp op, const Var& residual, const Tensor& y) {
+  if (!residual.defined()) return residual;
+  check(op, residual.shape() == y.shape(), "the residual is ", residual.shape(), ", the result ", y.shape());
+  return cast(residual, y.dtype());
 }
 
 void sum_rows(Device device, GradOut db, ValuesIn dy, Index R, Index O) {
@@ -179,10 +181,10 @@ void linear_bwd(ValuesIn dy, ValuesIn x, const Var& W, GradOut dx, GradOut dW, G
 
 }  // namespace
 
-Var linear(const Var& x, const Var& W, const Var& b, const Var& residual) {
+Var linear(const Var& x, const Var& W, const Var& b, const Var& given_residual) {
   const auto [R, O, I] = linear_sizes("linear", x, W, b);
   Tensor y = Tensor::empty(x.shape().with(-1, O), x.dtype(), x.device());
-  check_residual("linear", residual, y.shape());
+  const Var residual = fitting("linear", given_residual, y);
   Gemm g = product({y.values()}, x.value().values(), false, W.value().values(), true, R, O, I);
   g.bias = data_or_null(b);
   g.residual = values_or_null(residual);
@@ -195,12 +197,12 @@ Var linear(const Var& x, const Var& W, const Var& b, const Var& residual) {
                 });
 }
 
-Var mlp(const Var& x, const Var& W1, const Var& b1, const Var& W2, const Var& b2, const Var& residual) {
+Var mlp(const Var& x, const Var& W1, const Var& b1, const Var& W2, const Var& b2, const Var& given_residual) {
   const auto [R, F, I] = linear_sizes("mlp", x, W1, b1);
   Tensor saved = Tensor::empty({R, F}, x.dtype(), x.device()), a = Tensor::empty({R, F}, x.dtype(), x.device());
   const Index O = linear_sizes("mlp", Var(a), W2, b2).O;
   Tensor y = Tensor::empty(x.shape().with(-1, O), x.dtype(), x.device());
-  check_residual("mlp", residual, y.shape());
+  const Var residual = fitting("mlp", given_residual, y);
   Gemm up = product({a.values()}, x.value().values(), false, W1.value().values(), true, R, F, I);
   up.bias = data_or_null(b1);
   up.epilogue = Epilogue::gelu;

@@ -99,7 +99,8 @@ ValuesOut Tensor::values() {
   return {const_cast<char*>(x.p), x.dtype};
 }
 ValuesIn Tensor::values() const {
-  return {static_cast<const char*>(checked(dtype_ == DType::bf16 ? DType::bf16 : DType::f32)), dtype_};
+  if (device_ == Device::cpu || dtype_ != DType::bf16) return data();
+  return {static_cast<const char*>(checked(DType::bf16)), dtype_};
 }
 std::int32_t* Tensor::ints() { return static_cast<std::int32_t*>(checked(DType::i32)); }
 const std::int32_t* Tensor::ints() const { return static_cast<const std::int32_t*>(checked(DType::i32)); }
@@ -145,14 +146,13 @@ float Tensor::item() const {
 }
 
 std::vector<float> Tensor::to_vector() const {
-  const ValuesIn x = values();
   std::vector<float> floats(static_cast<std::size_t>(numel()));
-  if (dtype_ == DType::f32) {
-    copy_bytes(floats.data(), Device::cpu, x.p, device_, floats.size() * sizeof(float));
+  if (dtype_ != DType::bf16) {
+    copy_bytes(floats.data(), Device::cpu, data(), device_, floats.size() * sizeof(float));
     return floats;
   }
   std::vector<std::uint16_t> halves(floats.size());  // a bfloat16 is the upper half of a float
-  copy_bytes(halves.data(), Device::cpu, x.p, device_, halves.size() * sizeof halves[0]);
+  copy_bytes(halves.data(), Device::cpu, checked(DType::bf16), device_, halves.size() * sizeof halves[0]);
   for (std::size_t i = 0; i < halves.size(); ++i) floats[i] = std::bit_cast<float>(std::uint32_t(halves[i]) << 16);
   return floats;
 }

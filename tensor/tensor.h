@@ -40,7 +40,7 @@ class Tensor {
   // The elements; a kernel's argument only where device() is not the CPU. Throws Error if the element type is another.
   float* data();
   const float* data() const;
-  // The same for a kernel that takes activations, which may be f32 or bf16.
+  // The same for a kernel that takes activations, which may be f32 or, on a GPU, bf16.
   ValuesOut values();
   ValuesIn values() const;
   std::int32_t* ints();

@@ -50,7 +50,8 @@ struct OpCase {
   std::function<Array(const Arrays&)> reference;
   // |ours - reference| <= tolerance * (|reference| + its root mean square), for every element.
   double value_tolerance = 2e-6, gradient_tolerance = 1e-5;
-  double bf16_tolerance = 1e-2;  // |ours - float| / |float| of a result where activations are bfloat16
+  // Where activations are bfloat16: |ours - float| / |float|, of all elements together.
+  double bf16_gradient_tolerance = 1e-2, bf16_value_tolerance = 1e-2;
 };
 using OpCases = std::vector<OpCase>;
 

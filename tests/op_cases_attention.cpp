@@ -250,6 +250,16 @@ void add_heavy_keys(OpCases& cases) {
          1});  // the output is all but the heavy key's value: what is left of their difference is rounding
 }
 
+// Keys in float beside queries and values in bfloat16.
+void add_two_formats(OpCases& cases) {
+  cases.push_back({"softmax_attention of two formats",
+                   {normal({1, 2, 9, 4}), parameter(normal({1, 2, 9, 4})), normal({1, 2, 9, 4})},
+                   [](const Vars& x) { return softmax_attention(x[0], x[1], x[2], {}); },
+                   [](const Arrays& x) { return naive::softmax_attention(x[0], x[1], x[2], {}, 0.5); },
+                   1e-5,
+                   5e-5});
+}
+
 // Heads that tensor cores take, in bfloat16 on a GPU.
 void add_heads_of_32_and_64(OpCases& cases) {
   for (const Mode& mode : modes) add_softmax(cases, {1, 1, 66, 66, 32, 32}, mode);
@@ -311,6 +321,7 @@ void add_attention_cases(OpCases& cases) {
   add_heavy_keys(cases);
   add_many_pieces(cases);
   add_heads_of_32_and_64(cases);
+  add_two_formats(cases);
 }
 
 }  // namespace flexformer::testing

@@ -18,6 +18,8 @@ void add_elementwise(BadCases& cases) {
   cases.push_back({"undefined", [] { exp(Var()); }, "exp: x is undefined"});
   cases.push_back({"cast to ints", [] { cast(var({3}), DType::i32); }, "cast: i32 is no format of activations here"});
   cases.push_back({"cast to bf16", [] { cast(var({3}), DType::bf16); }, "bf16 is no format of activations here"});
+  cases.push_back(
+      {"bf16 on the host", [] { exp(Var(Tensor::zeros({3}, DType::bf16))); }, "x holds bf16, this op needs"});
   cases.push_back({"wrong type", [] { exp(whole({3})); }, "exp: x holds i32, this op needs f32"});
   cases.push_back({"undefined b", [] { add(var({3}), Var()); }, "add: b is undefined"});
   cases.push_back({"broadcast",

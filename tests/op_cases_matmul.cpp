@@ -84,8 +84,13 @@ void add_linear_cases(OpCases& cases) {
                      [](const Arrays& v) { return plus(plus(linear_of(v[0], v[1]), v[2]), v[3]); },
                      4e-6,
                      2e-5,
+                     2e-2,
                      2e-2});  // a single number may be the small sum of larger ones
   }
+  cases.push_back({"linear with a residual in float",
+                   {normal({9, 5}), parameter(normal({7, 5})), parameter(normal({9, 7}))},
+                   [](const Vars& v) { return linear(v[0], v[1], Var(), v[2]); },
+                   [](const Arrays& v) { return plus(linear_of(v[0], v[1]), v[2]); }});
   cases.push_back({"linear of its own residual",
                    {normal({3, 5}), parameter(normal({5, 5}))},
                    [](const Vars& v) { return linear(v[0], v[1], Var(), v[0]); },

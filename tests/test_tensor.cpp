@@ -144,6 +144,12 @@ TEST_CASE("memory that the system does not have is an error that says what to lo
   check_error([] { Tensor::empty({Index(1) << 50}); }, "lower train.batch");
 }
 
+TEST_CASE("bfloat16 on the host can be read, but is no argument of kernels there") {
+  Tensor x = Tensor::zeros({3}, DType::bf16);
+  CHECK_EQ(x.to_vector(), std::vector<float>(3));
+  check_error([&] { x.values(); }, "elements are bf16, not f32");
+}
+
 #if !defined(FLEXFORMER_CUDA)
 TEST_CASE("a kernel for CUDA is refused by a build without it") {
   check_error([] { Tensor::empty({1}, DType::f32, Device::cuda); }, "rebuild with 'make CUDA=1'");
