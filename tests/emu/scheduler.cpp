@@ -31,7 +31,7 @@ struct Events {
   // In turns: a thread that goes on from one barrier must not come after who is at the next one already.
   long barrier[2], warp[kWarp][4];
   long block_end[4];  // of the last four blocks, in turns
-  long stop;          // of any thread; only the host comes after it
+  long stop;          // of a thread that waits when a kernel is given up; only the host comes after it
 } events;
 
 struct Copy {
@@ -188,6 +188,11 @@ class Scheduler {
     shared_memory().begin_block(set(), grid_.dynamic_shared);
     leave(Fiber::host());
     const std::string overrun = shared_memory().overrun();
+    // Threads that still wait tell the race detector that the host comes after them: doing so at every wait, in case it
+    // is in vain, would take the detector most of its time.
+    if (error_ && EMU_RACES)
+      for (Thread& t : threads_)
+        if (t.fiber) Fiber::switch_to(Fiber::host(), *t.fiber);
     if (error_ || !overrun.empty()) end();
     if (error_) {  // what the other threads had on their stacks is given up
       for (auto* fibers : {&fibers_[0], &fibers_[1]}) fibers->clear();
@@ -230,8 +235,11 @@ class Scheduler {
   void wait(Thread& t, const char* what, Place place) {
     t.waits = what;
     t.place = place;
-    happens_before(&events.stop);
     leave(*t.fiber);
+    if (error_) {  // gone on with for this alone, see below
+      happens_before(&events.stop);
+      Fiber::switch_to(*t.fiber, Fiber::host());
+    }
     t.waits = nullptr;
   }
 

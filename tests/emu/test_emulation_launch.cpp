@@ -4,8 +4,6 @@
 namespace flexformer::cuda {
 namespace {
 
-// --------------------------------------------------------------------------------------------------------
-
 __global__ void large_static(float* y) {
   SHARED(float, much, [13000]);
   much[threadIdx.x] = 1;
@@ -73,7 +71,7 @@ TEST_CASE("emulation: a capture that waits is lost, as on a device") {
 
 TEST_CASE("emulation: a graph whose memory was given back is found") {
   Tensor y = numbers(8);
-  const device::Graph graph([&] { launch_kernel({1, 8}, own_element, y.data()); });
+  const device::Graph graph([&] { launch_kernel({8, 1}, own_element, y.data()); });
   graph.launch();
   y = Tensor();
   memory::trim(Device::cuda);

@@ -119,7 +119,7 @@ TEST_CASE("emulation: a deferred stream shows a result that nobody waited for") 
   CHECK_EQ(early, 0);
 }
 
-// ---- the functions themselves
+// ---- The functions themselves
 // ----------------------------------------------------------------------------------------
 
 __global__ void warp_functions(float* y) {
@@ -156,6 +156,8 @@ TEST_CASE("emulation: warp functions, sums of a block and asynchronous copies do
     CHECK_EQ(got[std::size_t(lane)], float((lane + 3 < 32 ? lane + 3 : lane) + 100 * (lane % 8 ? lane - 1 : lane) +
                                            10000 * (lane / 8 * 8 + 1)));
   for (const unsigned threads : {32u, 64u, 256u, 1024u}) {
+    // For all that comes later the race detector keeps a number for each thread that ever was, at each wait of each.
+    if (finds_races && threads > 256) continue;
     Tensor sums = empty(6);
     launch_kernel({3, threads}, sums_of_blocks, reinterpret_cast<double*>(sums.data()));
     const Tensor host = sums.to(Device::cpu);
