@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Deletes each barrier of the CUDA kernels in turn: the tests must fail every time, by a wrong number or by a race. A
 # barrier that nothing misses is either not needed or not tested. Prints a line "ok", "FAIL" or "skip" for each.
-#   usage: bash tests/emu/delete_barriers.sh [cuda/FILE ...]      (about 20 s a barrier, in build/emu-tsan)
+#   usage: bash tests/emu/delete_barriers.sh [cuda/FILE ...]      (about 10 s a barrier, in build/emu-tsan)
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=build/emu-tsan
@@ -60,7 +60,7 @@ for file in ${@:-cuda/*.cu cuda/*.h}; do
     source=$(unit "$file") object=$build/obj/$(unit "$file")
     object=${object%.cu}.o
     mkdir -p "$tmp/cuda"
-    sed -E "${line}s/__sync[a-z]*\([^;]*\);/;/" "$file" >"$tmp/$file"
+    sed -E "${line}s/__sync[a-z]*\([^;]*\);/{}/" "$file" >"$tmp/$file"
     [ "$source" = "$file" ] || cp "$source" "$tmp/$source"
     compile=$(commands "$object" "$source" ' -c ' |
       sed "s# -I\\. # -I$tmp -I. #; s#-c $source#-c $tmp/$source#; s#-o $object#-o $tmp/changed.o#")

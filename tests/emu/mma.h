@@ -28,6 +28,10 @@ template <bool kTrans, int kMatrices>
 void load_matrices(std::uint32_t (&to)[kMatrices], const __nv_bfloat16* row, Place place) {
   Rows rows{row, {}};
   meet(Collective::rows, 0xFFFFFFFF, reinterpret_cast<std::uint64_t>(&rows), 0, place);
+#if EMU_RACES  // who reads a row, the lane that points to it or those that get its numbers, is the GPU's affair: both do
+  if (lane() < 8 * kMatrices)
+    for (int half = 0; half < 2; ++half) (void)reinterpret_cast<const volatile std::uint64_t*>(row)[half];
+#endif
   const int of_four = lane() / 4, two = lane() % 4 * 2;
   for (int i = 0; i < kMatrices; ++i) {
     const __nv_bfloat16* const* matrix = rows.of_lane + 8 * i;
