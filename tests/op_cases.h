@@ -69,6 +69,7 @@ struct BadCase {
   std::string name;
   std::function<void()> call;
   std::string message;
+  bool on_host_only = false;  // a GPU takes it
 };
 using BadCases = std::vector<BadCase>;
 
@@ -83,6 +84,8 @@ void add_distillation_cases(OpCases& cases);  // op_cases_distill.cpp
 const OpCases& op_cases();                    // all of them
 const KernelCases& kernel_cases();            // op_cases_kernels.cpp
 const BadCases& bad_cases();                  // op_cases_bad.cpp
+// What the call throws, with tensors that lie there; "" if it is accepted.
+std::string refusal(const BadCase& row, Device where = Device::cpu);
 
 // The values of one input of a row, its values as an array, and one engine variable per input.
 std::vector<float> draw(const OpCase& row, int input);

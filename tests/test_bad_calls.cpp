@@ -10,16 +10,6 @@
 namespace flexformer::testing {
 namespace {
 
-// What the call throws; "" if it is accepted.
-std::string refusal(const BadCase& row) {
-  try {
-    row.call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 // The longest string literal of each check(..) in a source text: the part of its message that names it.
 std::vector<std::string> check_messages(const std::string& source) {
   std::vector<std::string> messages;

@@ -161,6 +161,17 @@ TEST_CASE("the kernel table on the device: each row agrees with the CPU") {
   }
 }
 
+TEST_CASE("the table of bad calls on the device: each is refused in the CPU's words") {
+  if (!usable()) return;
+  for (const BadCase& row : bad_cases()) {
+    INFO(row.name);
+    if (!row.on_host_only) CHECK_EQ(refusal(row, Device::cuda), refusal(row));
+  }
+  const Var here(Tensor::zeros({2}), true), there(Tensor::zeros({2}, DType::f32, Device::cuda), true);
+  CHECK_THROWS_WITH_AS(add(here, there), doctest::Contains("inputs lie on cpu and cuda; move them to one device"),
+                       Error);
+}
+
 TEST_CASE("tensors move between host and device") {
   if (!usable()) return;
   const Tensor x = Tensor::from({2, 2}, {1, 2, 3, 4}), i = Tensor::from_ints({2}, std::vector{7, -1});
