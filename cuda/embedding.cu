@@ -25,17 +25,21 @@ __global__ void embedding_bwd(EmbeddingBwd k) {
   for (Index r = blockIdx.x; r < k.R; r += gridDim.x) {
     const std::int32_t id = k.ids[r];
     if (id == k.padding || occurs_before(k.ids, r)) continue;
-    const GradOut row{k.dtable.p.from(Index(id) * k.C), true};
+    const ValuesOut row = k.dtable.p.from(Index(id) * k.C);
     for (Index from = r; from < k.R; from += blockDim.x) {
       const Index i = from + threadIdx.x;
       const unsigned of_warp = __ballot_sync(kAllLanes, i < k.R && k.ids[i] == id);
       if (threadIdx.x % kWarp == 0) hits[threadIdx.x / kWarp] = of_warp;
       __syncthreads();
-      for (int w = 0; w < kThreads / kWarp; ++w)
-        for (unsigned left = hits[w], bit = 0; left != 0; left >>= 1, ++bit)
-          if (left & 1)
-            for (Index c = threadIdx.x; c < k.C; c += blockDim.x)
-              put(row, c, read(k.dy, (from + kWarp * w + bit) * k.C + c));
+      unsigned any = 0;
+      for (const unsigned of_warp : hits) any |= of_warp;
+      for (Index c = threadIdx.x; any != 0 && c < k.C; c += blockDim.x) {
+        float sum = read(row, c);
+        for (int w = 0; w < kThreads / kWarp; ++w)
+          for (unsigned left = hits[w], bit = 0; left != 0; left >>= 1, ++bit)
+            if (left & 1) sum += read(k.dy, (from + kWarp * w + bit) * k.C + c);
+        write(row, c, sum);
+      }
       __syncthreads();  // before the next window is looked at
     }
   }
