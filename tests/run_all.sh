@@ -18,7 +18,7 @@ export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
 passed=0 failed=0 skipped=0
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -f "$log"*' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -27,10 +27,12 @@ fail() { echo "FAIL $1"; failed=$((failed + 1)); }
 
 # Runs a command, showing its output as it comes and keeping it in $log; returns the command's own status.
 # The thread sanitizer needs the addresses of programs not to be randomised.
-logged() {
-  local runner=()
+logged() { logged_as "$log" "$@"; }
+logged_as() {
+  local file=$1 runner=()
+  shift
   if [ "$SAN" = tsan ] && setarch "$(uname -m)" -R true 2>/dev/null; then runner=(setarch "$(uname -m)" -R); fi
-  ${runner[@]+"${runner[@]}"} "$@" </dev/null 2>&1 | tee "$log"
+  ${runner[@]+"${runner[@]}"} "$@" </dev/null 2>&1 | tee "$file"
   return "${PIPESTATUS[0]}"
 }
 
@@ -63,20 +65,26 @@ run_doctest() {
   count_doctest $? "$log"
 }
 
-# Under the address sanitizer and in the emulation the op table takes about as long as everything else: both run at once.
-# Cases that a half leaves out are not counted as skipped.
-run_doctest_in_halves() {
-  local table=$log.table status
-  "$tests" -tc='*op table*' </dev/null >"$table" 2>&1 &
-  heading "$tests, all but the op table"
-  logged "$tests" -tce='*op table*'
-  count_doctest $? "$log" half
-  wait $!
-  status=$?
-  heading "$tests, the op table"
-  cat "$table"
-  count_doctest "$status" "$table" half
-  rm -f "$table"
+# run_doctest_in_parts PATTERN...: the test cases of each pattern and all others at the same time, in processes of their
+# own. Cases that a part leaves out are not counted as skipped.
+run_doctest_in_parts() {
+  local part status all parts=("$@") processes=()
+  all=$(IFS=,; echo "$*")
+  for part in "${!parts[@]}"; do
+    logged_as "$log.$part" "$tests" -tc="${parts[part]}" >/dev/null &
+    processes[part]=$!
+  done
+  heading "$tests, all but $all"
+  logged "$tests" -tce="$all"
+  count_doctest $? "$log" part
+  for part in "${!parts[@]}"; do
+    wait "${processes[part]}"
+    status=$?
+    heading "$tests, ${parts[part]}"
+    cat "$log.$part"
+    count_doctest "$status" "$log.$part" part
+    rm -f "$log.$part"
+  done
 }
 
 # A script prints a line "ok NAME", "FAIL NAME" or "skip NAME" for each of its tests.
@@ -118,8 +126,10 @@ run_example() {
 shopt -s nullglob
 if [ ! -x "$tests" ]; then
   fail "there is no $tests"
-elif [[ $SAN = asan || $BUILD = */emu* ]] && [ $# = 0 ]; then
-  run_doctest_in_halves
+elif [[ $BUILD = */emu* ]] && [ $# = 0 ]; then
+  run_doctest_in_parts '*op table*' '*captured*'
+elif [ "$SAN" = asan ] && [ $# = 0 ]; then
+  run_doctest_in_parts '*op table*'  # which takes about as long as everything else
 else
   run_doctest "$@"
 fi
