@@ -109,6 +109,18 @@ TEST_CASE("a failed write keeps the old file, removes its temporary and says why
   CHECK(count_files(folder.path()) == 2);
 }
 
+TEST_CASE("lines are added to a file's end, or it is said why not") {
+  const TemporaryFolder folder;
+  append_to_file(folder.path() / "lines", "one\n");
+  append_to_file(folder.path() / "lines", "two\n");
+  CHECK_EQ(read_file(folder.path() / "lines"), "one\ntwo\n");
+  CHECK_THROWS_WITH_AS(append_to_file(folder.path() / "missing" / "lines", "one\n"),
+                       doctest::Contains("No such file or directory"), Error);
+  if (std::filesystem::exists("/dev/full"))
+    CHECK_THROWS_WITH_AS(append_to_file("/dev/full", "one\n"),
+                         "cannot write '/dev/full': No space left on device; free some space", Error);
+}
+
 TEST_CASE("temporaries of an interrupted run are removed, other files stay") {
   const TemporaryFolder folder;
   folder.file("last.safetensors", "good");

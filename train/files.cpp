@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <system_error>
@@ -31,16 +32,26 @@ std::string shown(const std::filesystem::path& path) { return quote(path.string(
   fail("cannot read ", shown(path), ": ", reason(error));
 }
 
+[[noreturn]] void fail_to_write(const char* doing, const std::filesystem::path& path, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT;
+  fail(doing, shown(path), ": ", reason(error), full ? "; free some space" : "");
+}
+
 struct Descriptor {
   int value;
   ~Descriptor() { close(value); }
 };
 
-int write_some(int descriptor, std::string_view bytes) {
-  ssize_t written;
-  do written = ::write(descriptor, bytes.data(), bytes.size());
-  while (written < 0 && errno == EINTR);
-  return static_cast<int>(written);
+// False, with errno, where not all could be written. At most 1 GiB a call: Linux takes no more than about 2 GiB at
+// once.
+bool write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), std::min(bytes.size(), std::size_t{1} << 30));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
 }
 
 }  // namespace
@@ -110,17 +121,11 @@ void AtomicFile::discard() noexcept {
 void AtomicFile::fail_with_reason(const char* doing) {
   const int error = errno;
   discard();
-  const bool full = error == ENOSPC || error == EDQUOT;
-  fail(doing, shown(path_), ": ", reason(error), full ? "; free some space" : "");
+  fail_to_write(doing, path_, error);
 }
 
 void AtomicFile::write(std::string_view bytes) {
-  // At most 1 GiB a call: Linux takes no more than about 2 GiB at once.
-  while (!bytes.empty()) {
-    const int written = write_some(descriptor_, bytes.substr(0, std::size_t{1} << 30));
-    if (written < 0) fail_with_reason("cannot write ");
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
+  if (!write_all(descriptor_, bytes)) fail_with_reason("cannot write ");
 }
 
 void AtomicFile::overwrite_start(std::string_view bytes) {
@@ -144,6 +149,11 @@ void write_file_atomic(const std::filesystem::path& path, std::string_view bytes
   AtomicFile file(path);
   file.write(bytes);
   file.commit();
+}
+
+void append_to_file(const std::filesystem::path& path, std::string_view bytes) {
+  const Descriptor file{open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)};
+  if (file.value < 0 || !write_all(file.value, bytes)) fail_to_write("cannot write ", path, errno);
 }
 
 int remove_stale_temporaries(const std::filesystem::path& folder) {

@@ -42,6 +42,10 @@ class AtomicFile {
 
 void write_file_atomic(const std::filesystem::path& path, std::string_view bytes);
 
+// For files that grow by lines, where the last may be cut off: it is the reader's to leave that out. Throws Error with
+// the path and the system's reason.
+void append_to_file(const std::filesystem::path& path, std::string_view bytes);
+
 // What the name of a file in the making ends in.
 inline constexpr std::string_view kTemporarySuffix = ".flexformer-tmp";
 

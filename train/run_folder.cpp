@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include "train/files.h"
 #include "train/utf8.h"
@@ -267,11 +266,7 @@ Index RunFolder::load_best_kernels(const Parameters& parameters) const {
       kernel_tensors(parameters, true), [&](const std::string& name) { return is_kernel(parameters, name); }, nullptr);
 }
 
-void RunFolder::log(const Json& line) const {
-  std::ofstream out(file("metrics.jsonl"), std::ios::app | std::ios::binary);
-  out << dump_json(line) << "\n" << std::flush;
-  if (!out) fail("cannot write to ", file("metrics.jsonl").string(), "; is the disk full or the folder read-only?");
-}
+void RunFolder::log(const Json& line) const { append_to_file(file("metrics.jsonl"), dump_json(line) + "\n"); }
 
 void RunFolder::rewind(Index last_step) const {
   for (const char* name : {"summary.json", "report.html"}) fs::remove(file(name));
