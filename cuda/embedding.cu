@@ -28,8 +28,8 @@ __global__ void embedding_bwd(EmbeddingBwd k) {
     const ValuesOut row = k.dtable.p.from(Index(id) * k.C);
     for (Index from = r; from < k.R; from += blockDim.x) {
       const Index i = from + threadIdx.x;
-      const unsigned of_warp = __ballot_sync(kAllLanes, i < k.R && k.ids[i] == id);
-      if (threadIdx.x % kWarp == 0) hits[threadIdx.x / kWarp] = of_warp;
+      const unsigned own = __ballot_sync(kAllLanes, i < k.R && k.ids[i] == id);
+      if (threadIdx.x % kWarp == 0) hits[threadIdx.x / kWarp] = own;
       __syncthreads();
       unsigned any = 0;
       for (const unsigned of_warp : hits) any |= of_warp;

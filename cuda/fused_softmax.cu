@@ -209,7 +209,8 @@ __global__ void __launch_bounds__(kFusedThreads, 3)
     for (Index first = 0; first < end; first += kTile) {
       tile.load(k, at, first);
       __syncthreads();  // keys and values are there
-                        // One turn at a time, for registers: three blocks shall find room.
+
+      // One turn at a time, for registers: three blocks shall find room.
 #pragma unroll 1
       for (int key = 0; key < kTile; key += 16) {
         Sums scores[2], dweights[2];

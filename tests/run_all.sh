@@ -25,7 +25,8 @@ trap 'exit 143' TERM
 heading() { printf '\n== %s\n' "$1"; }
 fail() { echo "FAIL $1"; failed=$((failed + 1)); }
 
-# Runs a command, showing its output as it comes and keeping it in $log; returns the command's own status.
+# Runs a command, showing its output as it comes and keeping it in $log; returns the command's own status. logged_as FILE
+# keeps it in a file of its own.
 # The thread sanitizer needs the addresses of programs not to be randomised.
 logged() { logged_as "$log" "$@"; }
 logged_as() {

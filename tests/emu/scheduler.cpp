@@ -236,7 +236,7 @@ class Scheduler {
     t.waits = what;
     t.place = place;
     leave(*t.fiber);
-    if (error_) {  // gone on with for this alone, see below
+    if (error_) {  // run_block() goes on with it for this alone
       happens_before(&events.stop);
       Fiber::switch_to(*t.fiber, Fiber::host());
     }

@@ -119,8 +119,7 @@ TEST_CASE("emulation: a deferred stream shows a result that nobody waited for") 
   CHECK_EQ(early, 0);
 }
 
-// ---- The functions themselves
-// ----------------------------------------------------------------------------------------
+// ---- the functions themselves
 
 __global__ void warp_functions(float* y) {
   const int lane = int(threadIdx.x);
