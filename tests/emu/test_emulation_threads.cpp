@@ -5,7 +5,6 @@ namespace flexformer::cuda {
 namespace {
 
 // ---- barriers
-// --------------------------------------------------------------------------------------------------------
 
 // Reverses 64 numbers in shared memory; the barrier can be left out.
 __global__ void reverse(float* y, const float* x, bool barrier) {
