@@ -71,7 +71,7 @@ $(call one_of,V,0 1)
 
 # Data sets: those that are fetched stand in a table, the others are made by a program.
 generated_sets := listops pathfinder
-data_sets = $(shell sed -n 's/^name //p' train/data_sets.txt) $(generated_sets)
+data_sets = $(shell sed -n 's/^name //p' train/datasets/data_sets.txt) $(generated_sets)
 wanted_sets := $(patsubst data-%,%,$(filter data-%,$(MAKECMDGOALS)))
 ifneq ($(wanted_sets),)
 unknown := $(firstword $(filter-out $(data_sets),$(wanted_sets)))
@@ -252,31 +252,28 @@ endif
 # ---- Sources and rules -----------------------------------------------------------------------------------------------
 
 # The library is all of tensor, autograd, nn and train but the programs' mains. Of tests/, test_*.cpp are the test
-# cases, bench_*.cpp the parts of bench and figure_efficiency, peer_*.cpp its comparisons with other libraries, and the
-# rest is shared by the test program and golden.
-mains := $(wildcard train/train_lm.cpp train/train_classifier.cpp train/distill.cpp train/generate.cpp \
-  train/predict.cpp train/compare.cpp train/make_data.cpp train/import_model.cpp train/export_model.cpp \
-  train/lra.cpp train/kernels.cpp tests/bench.cpp tests/figure_efficiency.cpp tests/golden.cpp)
-library := $(filter-out $(mains),$(sort $(wildcard tensor/*.cpp autograd/*.cpp nn/*.cpp train/*.cpp)))
-test_cases := $(sort $(wildcard tests/test_*.cpp))
-emulation := $(filter-out tests/emu/test_%,$(sort $(wildcard tests/emu/*.cpp)))
-bench_parts := $(sort $(wildcard tests/bench_*.cpp))
-peers := $(sort $(wildcard tests/peer_*.cpp))
-test_helpers := $(filter-out $(mains) tests/test_% $(bench_parts) $(peers),$(sort $(wildcard tests/*.cpp))) \
-  $(wildcard tests/fuzz/fuzz_targets.cpp)
+# cases, peer_*.cpp comparisons with other libraries, the rest of bench/ the parts of bench and figure_efficiency, and
+# all else is shared by the test program and golden.
+mains := $(wildcard train/programs/*.cpp tests/bench/bench.cpp tests/bench/figure_efficiency.cpp tests/golden/golden.cpp)
+library := $(sort $(wildcard tensor/*.cpp autograd/*.cpp nn/*.cpp $(filter-out train/programs/%,$(wildcard train/*/*.cpp))))
+test_sources := $(filter-out $(mains) tests/fuzz/fuzz_main.cpp,$(sort $(wildcard tests/*.cpp tests/*/*.cpp tests/*/*/*.cpp)))
+cases_in = $(foreach f,$(test_sources),$(if $(filter test_%,$(notdir $(f))),$(filter $(1),$(f))))
+test_cases := $(filter-out $(if $(filter emu,$(cuda_state)),,tests/cuda/test_emulation_%),$(call cases_in,tests/%))
+peers := $(filter tests/bench/peer_%,$(test_sources))
+bench_parts := $(filter-out $(peers),$(filter tests/bench/%,$(test_sources)))
+test_helpers := $(filter-out $(call cases_in,tests/%) tests/bench/%,$(test_sources))
 examples := $(sort $(wildcard docs/example*.cpp))
 # The engine is tensor/ and autograd/, where memory is handled and indices are computed; its tests need nothing else.
 engine := $(filter tensor/% autograd/%,$(library)) \
-  $(filter tests/op_cases% tests/reference% tests/attention_%,$(test_helpers)) \
-  $(filter $(patsubst %,tests/test_%.cpp,attention attention_ops bad_calls main numerics op_table ops_errors products \
-  simd tape tensor),$(test_cases))
+  $(filter tests/test_main.cpp tests/tensor/% tests/autograd/%,$(test_helpers) $(test_cases))
 # The emulation runs the kernels of cuda/ on the CPU. Its tests are those of kernels, of models and of itself, and need
 # little of train/; what does not depend on the device is tested by the other builds.
 ifeq ($(cuda_state),emu)
+emulation := $(sort $(wildcard cuda/emulation/*.cpp))
 library += $(emulation)
-test_cases := tests/test_main.cpp $(sort $(wildcard tests/test_device*.cpp tests/emu/test_*.cpp))
-tested := $(filter-out train/%,$(library)) train/generation.cpp \
-  $(filter tests/op_cases% tests/reference%,$(test_helpers))
+test_cases := tests/test_main.cpp $(call cases_in,tests/cuda/%)
+tested := $(filter-out train/%,$(library)) train/models/generation.cpp \
+  $(filter tests/autograd/op_cases% tests/autograd/reference%,$(test_helpers))
 endif
 
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(1))
@@ -308,7 +305,7 @@ else
 	$(run)$(CXX) $(flags) -Wno-unknown-pragmas -MMD -MP -x c++ -c $< -o $@
 endif
 # A test that includes kernels.
-$(call objects,tests/test_device_fused.cpp): flags += -Wno-unknown-pragmas
+$(call objects,tests/cuda/test_device_fused.cpp): flags += -Wno-unknown-pragmas
 # The race detector must not see the emulation's own switching between threads.
 $(call objects,$(emulation)): flags += $(if $(filter tsan,$(SAN)),-fno-sanitize=thread)
 
@@ -384,7 +381,7 @@ endif
 # Test cases are many lines that run once: to optimise them, or watch their own lines for undefined behaviour, takes longer
 # than it saves. test_simd.cpp is left as the rest: it instantiates the vector functions, which must be one code everywhere.
 ifeq ($(DEBUG),0)
-$(call objects,$(filter-out tests/test_simd.cpp,$(test_cases))): \
+$(call objects,$(filter-out tests/tensor/test_simd.cpp,$(test_cases))): \
   flags += $(if $(filter asan,$(SAN)),-O0 -fno-sanitize=undefined,-O1)
 endif
 
@@ -458,13 +455,13 @@ figure-efficiency: $(BUILD)/figure_efficiency ## time and memory against the len
 
 # Debian's PyTorch belongs to /usr/bin/python3, which need not be the first python3 of the PATH.
 bench-peers: $(BUILD)/bench $(peer_programs) ## the same work in PyTorch and OpenBLAS, in turns with ours
-	@exec $(or $(wildcard /usr/bin/python3),python3) tests/bench_peers.py --build=$(BUILD) $(ARGS)
+	@exec $(or $(wildcard /usr/bin/python3),python3) tests/bench/bench_peers.py --build=$(BUILD) $(ARGS)
 
 gpu-check: ## all checks that need a GPU, with a table (the recipe exits with 77 where there is none); or CUDA=emu
-	@MAKE='$(MAKE)' CUDA=$(if $(filter emu,$(CUDA)),emu,1) exec bash tests/gpu_check.sh
+	@MAKE='$(MAKE)' CUDA=$(if $(filter emu,$(CUDA)),emu,1) exec bash tests/cuda/gpu_check.sh
 
 $(fetched): data-%:
-	@MIRROR='$(MIRROR)' exec bash train/fetch_data.sh $*
+	@MIRROR='$(MIRROR)' exec bash train/datasets/fetch_data.sh $*
 
 data-pathfinder: $(BUILD)/make_data ## Pathfinder of the Long Range Arena, 200,000 pictures, made here (ARGS=--rows=N)
 	@exec $(BUILD)/make_data --kind=pathfinder $(ARGS)
@@ -477,7 +474,7 @@ help: ## this text
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-18s %s\n", $$1, $$2 }' Makefile
 	@echo 'Data sets, fetched into data/ (with their licence)'
 	@awk '{ key = $$1; sub(/^[a-z0-9]* /, "") } key == "name" { name = $$0 } key == "what" { what = $$0 } \
-	  key == "licence" { printf "  data-%-13s %s (%s)\n", name, what, $$0 }' train/data_sets.txt
+	  key == "licence" { printf "  data-%-13s %s (%s)\n", name, what, $$0 }' train/datasets/data_sets.txt
 	@echo 'Settings'
 	@sed -n 's/^## /  /p' Makefile
 
@@ -488,5 +485,5 @@ clean: ## removes build/, nothing else
 format: ## formats all sources with clang-format
 	@command -v clang-format >/dev/null || { \
 	  echo "error: clang-format is missing; on Debian: apt-get install clang-format" >&2; exit 1; }
-	clang-format -i $(sort $(wildcard $(foreach d,tensor autograd nn train tests tests/emu tests/fuzz docs cuda,\
-	  $(addprefix $(d)/,*.cpp *.h *.cu))))
+	clang-format -i $(sort $(wildcard $(foreach d,tensor autograd nn train/* tests tests/* tests/train/* docs \
+	  cuda cuda/emulation,$(addprefix $(d)/,*.cpp *.h *.cu))))

@@ -15,7 +15,7 @@
   extern __shared__ __align__(1024) unsigned char dynamic_shared_memory[]; \
   T* name = reinterpret_cast<T*>(dynamic_shared_memory)
 #else
-#include "tests/emu/emu.h"
+#include "cuda/emulation/emu.h"
 #endif
 
 #include "tensor/error.h"

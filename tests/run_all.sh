@@ -135,7 +135,7 @@ else
   run_doctest "$@"
 fi
 if [ -z "${UNIT:-}" ]; then
-  for script in tests/test_*.sh; do run_script "$script"; done
+  for script in tests/test_*.sh tests/*/test_*.sh tests/*/*/test_*.sh; do run_script "$script"; done
   if [ -x "$BUILD/golden" ] && [ -d tests/golden ]; then run_golden; fi
   examples=(docs/example*.cpp)
   if [ ${#examples[@]} -gt 0 ]; then

@@ -40,14 +40,14 @@ later() { sleep 0.02; touch "$@"; }
 
 mkdir -p "$work"
 cd "$work" || exit 1
-mkdir tensor autograd nn train tests docs cuda
+mkdir -p tensor autograd nn train/programs train/datasets tests docs cuda
 cp "$root/Makefile" .
 cp "$root/tests/run_all.sh" tests/
-cp "$root/train/fetch_data.sh" "$root/train/data_sets.txt" train/
+cp "$root/train/datasets/fetch_data.sh" "$root/train/datasets/data_sets.txt" train/datasets/
 echo 'int answer();' >tensor/answer.h
 printf '#include "tensor/answer.h"\nint answer() { return 42; }\n' >tensor/answer.cpp
 echo 'int layer() { return 1; }' >nn/layer.cpp
-cat >train/train_lm.cpp <<'CPP'
+cat >train/programs/train_lm.cpp <<'CPP'
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -79,17 +79,17 @@ ok "builds in a folder with spaces" mk
 ok "says what it found" eval "said '^compiler ' && said '^OpenMP ' && said '^CUDA  *off'"
 ok "a second make does nothing" eval "mk && said 'Nothing to be done'"
 later tensor/answer.h
-ok "an edited header rebuilds what includes it, and only that" compiles "tensor/answer.cpp train/train_lm.cpp "
+ok "an edited header rebuilds what includes it, and only that" compiles "tensor/answer.cpp train/programs/train_lm.cpp "
 mv tensor/answer.h tensor/reply.h
-sed -i.old 's/answer\.h/reply.h/' tensor/answer.cpp train/train_lm.cpp
-ok "a renamed header builds" compiles "tensor/answer.cpp train/train_lm.cpp "
+sed -i.old 's/answer\.h/reply.h/' tensor/answer.cpp train/programs/train_lm.cpp
+ok "a renamed header builds" compiles "tensor/answer.cpp train/programs/train_lm.cpp "
 echo 'int extra() { return 1; }' >nn/extra.cpp
 ok "a new source is found" compiles "nn/extra.cpp "
 rm nn/extra.cpp
 mk
 ok "a source taken away leaves the library" eval "! ar t build/release/libflexformer.a | grep -q extra"
 arch=$(case $(uname -m) in x86_64) echo x86-64 ;; *) echo armv8-a ;; esac)
-ok "a changed flag rebuilds" compiles "nn/layer.cpp tensor/answer.cpp train/train_lm.cpp " ARCH="$arch"
+ok "a changed flag rebuilds" compiles "nn/layer.cpp tensor/answer.cpp train/programs/train_lm.cpp " ARCH="$arch"
 ok "options reach the program" \
   eval "mk train-lm ARGS='\"--prompt=two words\" --seed=1' && said '^\[--prompt=two words\]' && said '^\[--seed=1\]'"
 ok "V=1 shows the commands" eval "touch nn/layer.cpp && mk V=1 && said 'std=c++20.*-c nn/layer.cpp'"
@@ -200,7 +200,7 @@ expect() {
     $1 == "url" { ours = substr($2, length($2) - length(url) + 1) == url }
     ours && $1 == "bytes" { $2 = bytes }
     ours && $1 == "sha256" { $2 = sum; ours = 0 }
-    { print }' train/data_sets.txt >table && mv table train/data_sets.txt
+    { print }' train/datasets/data_sets.txt >table && mv table train/datasets/data_sets.txt
 }
 expect input.txt
 expect aclImdb_v1.tar.gz
@@ -224,7 +224,7 @@ ok "every data set is described completely" awk '
     allowed["licence"] = "file archive"; allowed["archive"] = "folder"; allowed["folder"] = "holds"
     allowed["file"] = allowed["holds"] = "url"; allowed["url"] = "bytes"; allowed["bytes"] = "sha256"
     allowed["sha256"] = "file archive next"
-  }' train/data_sets.txt
+  }' train/datasets/data_sets.txt
 if command -v curl >/dev/null; then
   ok "a data set is fetched" eval "fetch mirror && complete"
   ok "a complete data set is not fetched again" eval "fetch nowhere && said 'there and complete'"

@@ -1,0 +1,116 @@
+// Tables of labelled texts: TSV, CSV, TREC question files and plain lines, with everything that was decided about a
+// file (format, header, columns) kept for the trainer to print. Texts and labels are the file's bytes, also where those
+// are not UTF-8. Other data sets become such tables too, see data_set.h.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/util/json_file.h"
+
+namespace flexformer {
+
+struct TableOptions {
+  std::string format = "auto";  // auto, tsv, csv, trec, lines
+  std::string header = "auto";  // auto, true, false
+  // Columns by name (from the header) or by number from 1; "" is found by rule, see read_table().
+  std::string text = {}, text2 = {}, label = {};
+  bool need_label = true;    // false: a table without label column is fine (prediction)
+  bool skip_ragged = false;  // rows with another number of fields than the first are left out and counted
+};
+
+struct Row {
+  std::string text, text2;
+  std::optional<std::string> label;  // without spaces around it
+  std::int64_t line = 0;             // where the row starts in its file, from 1; of other data sets, its number
+};
+
+struct Table {
+  std::string source;  // the file, for messages
+  std::string format;  // what it was read as
+  std::vector<Row> rows;
+  std::vector<std::string> columns;                         // names from the header; empty without one
+  std::string header_reason;                                // "line 1 is a header: ..." or "no header: ..."
+  int text_column = 0, text2_column = 0, label_column = 0;  // numbers from 1; 0: none
+  std::int64_t empty_lines = 0;                             // skipped
+  std::int64_t empty_texts = 0;                             // kept: rows whose texts hold nothing but white space
+  std::vector<std::string> notes;                           // what else is worth knowing about how it was read
+
+  bool has_labels() const { return label_column != 0; }
+  // "train.tsv:7", for messages; "train/pos" of a folder of texts, "train.bin, picture 7" of pictures.
+  std::string place(const Row& row) const;
+  // "tsv, 4 rows, line 1 is a header: it names label and text; text: column 2 'text', label: column 1 'label'; ..."
+  std::string description() const;
+};
+
+// idx, cifar10, pathfinder: rows are pictures, whose text is one byte a pixel.
+bool is_picture_format(std::string_view format);
+
+// Reads a file, or the bytes of one.
+//
+// Format `auto`: by the ending .tsv/.tab or .csv, else by content: a tab in the first line -> tsv; every line starting
+// "WORD:word " -> trec; else csv. An ending or option that the content contradicts is an error.
+//  tsv    fields between tabs, no quoting; CR LF or LF.
+//  csv    RFC 4180: a field that starts with " ends at the next single ", "" stands for one, and may span lines.
+//  trec   "LABEL:fine text": the label is what stands before ':', the text all after the first space.
+//  lines  each line is a text; no labels.
+// Lines without any character but blanks are skipped and counted. A row whose number of fields differs from the first
+// row's is an error with its line, unless such rows are to be skipped.
+//
+// Header `auto`: line 1 is a header if it names a column that the options ask for by name, or if two of its fields are
+// usual names (label, class, ...; text, sentence, ...; id, index), or if some column holds whole numbers in every row
+// but this one. Otherwise it is data.
+//
+// Columns not given: by the usual names in a header (sentence1 and sentence2 etc. are a pair); of two columns, the one
+// that is left. Without header, of two columns the label is the one with fewer distinct values; among equals the one
+// with fewer bytes in all; among equals the first. Of four as CoLA has them (source, 0 or 1, nothing or a mark such as
+// "*", sentence), the second is the label and the last the text. Otherwise an error lists the columns there are.
+//
+// Throws Error with file and line; also for a file without rows and a row without label in a table that has labels.
+Table read_table(const std::filesystem::path& path, const TableOptions& options);
+Table parse_table(std::string_view bytes, const std::string& source, const TableOptions& options);
+
+// What a model's outputs stand for. Classification: the classes, which are the distinct labels of the training rows, in
+// numerical order if all are whole numbers, else by bytes. Regression: one number y, of which the model gives
+// (y - mean) / deviation with the mean and standard deviation of the training rows, whatever unit y has.
+class LabelMap {
+ public:
+  explicit LabelMap(std::vector<std::string> labels);  // sorts, drops repeats
+  LabelMap(double mean, double deviation) : mean_(mean), deviation_(deviation) {}
+  static LabelMap of(const Table& table);
+  // Throws Error with the line for a label that is no number, and where all are the same.
+  static LabelMap of_numbers(const Table& table);
+
+  bool is_regression() const { return deviation_ > 0; }
+  std::int64_t outputs() const { return is_regression() ? 1 : size(); }
+  double mean() const { return mean_; }
+  double deviation() const { return deviation_; }
+  std::int64_t size() const { return static_cast<std::int64_t>(names_.size()); }  // classes
+  const std::string& name(std::int64_t id) const { return names_.at(static_cast<std::size_t>(id)); }
+  std::int32_t id(std::string_view label) const;  // -1: unknown
+  std::string list() const;                       // "'neg', 'pos'", for messages
+  bool operator==(const LabelMap&) const = default;
+
+  Json to_json() const;  // an array in order of ids, or {"mean": .., "deviation": ..}
+  static LabelMap from_json(const Json& json, const std::string& source);
+
+ private:
+  std::vector<std::string> names_;
+  double mean_ = 0, deviation_ = 0;
+};
+
+// The class of each row. Throws Error with line, label and the known labels for one that training did not have.
+std::vector<std::int32_t> label_ids(const Table& table, const LabelMap& labels);
+// The number each row has as its label. Throws Error with the line of one that is none.
+std::vector<double> label_numbers(const Table& table);
+// Whether all labels are numbers, and at least one not a whole one: ratings and scores, not numbered classes.
+bool has_fractional_labels(const Table& table);
+
+// How many rows of `other` have both texts equal to those of some row of `table`.
+std::int64_t count_shared_rows(const Table& table, const Table& other);
+
+}  // namespace flexformer

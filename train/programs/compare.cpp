@@ -1,0 +1,32 @@
+// compare: several run folders side by side in one HTML page; of a single run, its report.
+#include <iostream>
+
+#include "train/reports/report.h"
+#include "train/util/files.h"
+#include "train/util/program.h"
+
+namespace flexformer {
+namespace {
+
+int compare(Options& options) {
+  const std::vector<std::string>& folders = options.positional();
+  if (folders.empty()) throw UsageError("no run is given; name the run folders: compare runs/lm-1 runs/lm-2");
+  std::vector<RunRecord> runs;
+  for (const std::string& folder : folders) runs.push_back(read_run(folder));
+  const std::string& out = options.text("out");
+  write_file_atomic(out, runs.size() == 1 ? report_html(runs.front()) : comparison_html(runs));
+  std::cout << text(out, ": ",
+                    runs.size() == 1 ? "the report of " + folders.front() : text(runs.size(), " runs side by side"))
+            << "\n";
+  return 0;
+}
+
+}  // namespace
+}  // namespace flexformer
+
+int main(int argc, char** argv) {
+  flexformer::Options options("compare", "Puts the curves, figures and settings of several runs into one HTML page.");
+  options.allow_positional("RUN");
+  options.add_text("out", "compare.html", "file to write");
+  return flexformer::run_program(options, argc, argv, flexformer::compare);
+}
