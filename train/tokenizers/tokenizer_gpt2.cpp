@@ -7,7 +7,7 @@
 
 #include "tensor/error.h"
 #include "train/tokenizers/tokenizer_kinds.h"
-#include "train/tokenizers/tokenizer_unicode.h"
+#include "train/util/unicode.h"
 #include "train/util/utf8.h"
 
 namespace flexformer {

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "tensor/error.h"
-#include "train/tokenizers/tokenizer_bert_unicode.h"
 #include "train/util/files.h"
+#include "train/util/unicode.h"
 
 namespace flexformer {
 namespace {
@@ -76,6 +76,7 @@ std::vector<WordPieceTokenizer::Cut> WordPieceTokenizer::cut(std::string_view te
   std::vector<Cut> cuts;
   std::string word;
   std::vector<std::size_t> ends;
+  std::vector<std::uint32_t> characters;
   const auto finish = [&] {
     if (!word.empty()) cut_word(word, ends, cuts);
     word.clear();
@@ -84,19 +85,28 @@ std::vector<WordPieceTokenizer::Cut> WordPieceTokenizer::cut(std::string_view te
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint unit = next_code_point(text, at);
     at += unit.length;
-    std::uint32_t c = unit.value;
+    const std::uint32_t c = unit.value;
     if (unit.valid && is_blank(c)) {
       finish();
       continue;
     }
     if (!unit.valid || c == 0xFFFD || bert_class(c) == BertClass::control) continue;
-    if (fold_ && bert_class(c) == BertClass::mark) continue;
-    if (fold_) c = bert_fold(c);
-    const bool alone = is_mark(c) || is_chinese(c);
-    if (alone) finish();
-    append_code_point(c, word);
-    ends.resize(word.size(), at);
-    if (alone) finish();
+    characters.assign(1, c);
+    if (fold_ && c >= 0x80) {
+      characters.clear();
+      append_decomposition(c, false, characters);
+      std::erase_if(characters, [](std::uint32_t part) { return bert_class(part) == BertClass::mark; });
+    }
+    for (const std::uint32_t part : characters) {
+      const bool alone = is_mark(part) || is_chinese(c);
+      if (alone) finish();
+      if (fold_)
+        append_lower(part, word);
+      else
+        append_code_point(part, word);
+      ends.resize(word.size(), at);
+      if (alone) finish();
+    }
   }
   finish();
   return cuts;

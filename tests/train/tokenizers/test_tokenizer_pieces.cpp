@@ -203,6 +203,9 @@ TEST_CASE("WordPiece of an uncased vocabulary sees small letters without accents
   CHECK(tokenizer->encode("Straße") == Ids{14});
   CHECK(tokenizer->encode("un\u200baff\xff"
                           "able\tun\u3000un中中") == Ids{5, 6, 7, 5, 5, 13, 13});
+  // Kana lose their voicing marks and Hangul becomes letters: all characters of general category Mn go after NFD.
+  const auto others = wordpieces("[PAD]\n[UNK]\nか\n\u1112\n##\u1161\n##\u11ab\nłodz\n");
+  CHECK(others->encode("が 한 ŁÓDŹ") == Ids{2, 3, 4, 5, 6});
   const auto cased = wordpieces("[PAD]\n[UNK]\nUn\n##É\n");
   CHECK(cased->encode("UnÉ un") == Ids{2, 3, 1});
 }
