@@ -39,6 +39,10 @@ MIRROR ?=
 
 settings := CUDA ARCH DEBUG SAN OMP CXX CXXFLAGS CPPFLAGS LDFLAGS LDLIBS V ARGS RUNS RUN GOLDEN MIRROR
 empty :=
+define newline
+
+
+endef
 space := $(empty) $(empty)
 hash := \#
 comma := ,
@@ -252,16 +256,17 @@ endif
 # ---- Sources and rules -----------------------------------------------------------------------------------------------
 
 # The library is all of tensor, autograd, nn and train but the programs' mains. Of tests/, test_*.cpp are the test
-# cases, peer_*.cpp comparisons with other libraries, the rest of bench/ the parts of bench and figure_efficiency, and
-# all else is shared by the test program and golden.
+# cases, peer_*.cpp comparisons with other libraries, the rest of bench/ the parts of bench and figure_efficiency,
+# golden_*.cpp those of golden, and all else is shared by the test cases.
 mains := $(wildcard train/programs/*.cpp tests/bench/bench.cpp tests/bench/figure_efficiency.cpp tests/golden/golden.cpp)
-library := $(sort $(wildcard tensor/*.cpp autograd/*.cpp nn/*.cpp $(filter-out train/programs/%,$(wildcard train/*/*.cpp))))
-test_sources := $(filter-out $(mains) tests/fuzz/fuzz_main.cpp,$(sort $(wildcard tests/*.cpp tests/*/*.cpp tests/*/*/*.cpp)))
-cases_in = $(foreach f,$(test_sources),$(if $(filter test_%,$(notdir $(f))),$(filter $(1),$(f))))
-test_cases := $(filter-out $(if $(filter emu,$(cuda_state)),,tests/cuda/test_emulation_%),$(call cases_in,tests/%))
+library := $(sort $(wildcard tensor/*.cpp autograd/*.cpp nn/*.cpp) $(filter-out train/programs/%,$(wildcard train/*/*.cpp)))
+test_sources := $(sort $(wildcard tests/*.cpp tests/*/*.cpp tests/*/*/*.cpp))
+test_sources := $(filter-out $(mains) tests/fuzz/fuzz_main.cpp,$(test_sources))
+test_cases := $(foreach f,$(test_sources),$(if $(filter test_%,$(notdir $(f))),$(f)))
 peers := $(filter tests/bench/peer_%,$(test_sources))
 bench_parts := $(filter-out $(peers),$(filter tests/bench/%,$(test_sources)))
-test_helpers := $(filter-out $(call cases_in,tests/%) tests/bench/%,$(test_sources))
+golden_parts := $(filter tests/golden/golden_%,$(test_sources))
+test_helpers := $(filter-out $(test_cases) $(golden_parts) tests/bench/%,$(test_sources))
 examples := $(sort $(wildcard docs/example*.cpp))
 # The engine is tensor/ and autograd/, where memory is handled and indices are computed; its tests need nothing else.
 engine := $(filter tensor/% autograd/%,$(library)) \
@@ -271,37 +276,53 @@ engine := $(filter tensor/% autograd/%,$(library)) \
 ifeq ($(cuda_state),emu)
 emulation := $(sort $(wildcard cuda/emulation/*.cpp))
 library += $(emulation)
-test_cases := tests/test_main.cpp $(call cases_in,tests/cuda/%)
-tested := $(filter-out train/%,$(library)) train/models/generation.cpp \
-  $(filter tests/autograd/op_cases% tests/autograd/reference%,$(test_helpers))
+test_cases := tests/test_main.cpp $(filter tests/cuda/%,$(test_cases))
+tested := $(filter-out train/%,$(library)) $(filter tests/autograd/op_cases% tests/autograd/reference%,$(test_helpers))
+generation := $(BUILD)/obj/train/models/generation.o
+else
+test_cases := $(filter-out tests/cuda/test_emulation_%,$(test_cases))
+tested := $(test_helpers) $(golden_parts)
 endif
 
-objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(1))
+# A room is compiled as one unit, a file that includes all its sources: they share most of their headers, and reading
+# these (the standard library, JSON) takes longer than what a source itself has to say. The kernels of tensor/ and the
+# tests of the engine are long enough to be units of their own.
+rooms := autograd nn $(filter-out %/programs %/configs,$(wildcard train/*)) $(wildcard tests/train/*)
+objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter-out $(addsuffix /%.cpp,$(rooms)),$(1))) \
+  $(foreach r,$(rooms),$(if $(filter $(r)/%.cpp,$(1)),$(BUILD)/obj/$(r).o))
+room_objects := $(patsubst %,$(BUILD)/obj/%.o,$(rooms))
+room_text = // All of $(1)/.$(foreach f,$(filter $(1)/%.cpp,$(library) $(test_sources)),$(newline)$(hash)include "$(f)")
 cuda_objects := $(if $(filter on emu,$(cuda_state)),$(patsubst %.cu,$(BUILD)/obj/%.o,$(cuda_sources)))
 programs := $(addprefix $(BUILD)/,$(notdir $(mains:.cpp=)))
 tests := $(if $(test_cases),$(BUILD)/tests)
 example_programs := $(patsubst %.cpp,$(BUILD)/%,$(examples))
 peer_programs := $(addprefix $(BUILD)/,$(notdir $(peers:.cpp=)))
-all_objects := $(call objects,$(library) $(mains) $(test_cases) $(test_helpers) $(bench_parts) $(peers) $(examples) \
+all_objects := $(call objects,$(library) $(mains) $(tested) $(test_cases) $(bench_parts) $(peers) $(examples) \
   tests/fuzz/fuzz_main.cpp)
 
 run := $(if $(filter 1,$(V)),,@)
 say = $(if $(run),@echo "  $(1)")
+# As say, for a unit: with how many have been begun, of how many. `begun` gets a line for each.
+say_unit = $(if $(run),@echo >>$(BUILD)/begun; echo "  $(1)  ($$(wc -l <$(BUILD)/begun | tr -d ' ')$(if $(units), of $(units)))")
 
 $(BUILD)/obj/%.o: %.cpp $(BUILD)/flags | $(BUILD)/has_json
 	@mkdir -p $(@D)
-	$(call say,CXX $<)
+	$(call say_unit,CXX $<)
+	$(run)$(CXX) $(flags) -MMD -MP -c $< -o $@
+
+$(room_objects): %.o: %.cpp $(BUILD)/flags | $(BUILD)/has_json
+	$(call say_unit,CXX $(patsubst $(BUILD)/obj/%.cpp,%/*.cpp,$<))
 	$(run)$(CXX) $(flags) -MMD -MP -c $< -o $@
 
 # The same .cu files for a GPU, or for the emulation.
 $(BUILD)/obj/cuda/%.o: cuda/%.cu $(BUILD)/flags | $(BUILD)/has_json
 	@mkdir -p $(@D)
 ifeq ($(cuda_state),on)
-	$(call say,NVCC $<)
+	$(call say_unit,NVCC $<)
 	$(run)$(nvcc) -ccbin '$(CXX)' -std=c++20 -O3 $(cuda_archs) -lineinfo -I. $(cuda_flags) $(CPPFLAGS) \
 	  -Xcompiler -Wall,-Wextra -MMD -MP -MF $(@:.o=.d) -MT $@ -c $< -o $@
 else
-	$(call say,CXX $<)
+	$(call say_unit,CXX $<)
 	$(run)$(CXX) $(flags) -Wno-unknown-pragmas -MMD -MP -x c++ -c $< -o $@
 endif
 # A test that includes kernels.
@@ -310,25 +331,30 @@ $(call objects,tests/cuda/test_device_fused.cpp): flags += -Wno-unknown-pragmas
 $(call objects,$(emulation)): flags += $(if $(filter tsan,$(SAN)),-fno-sanitize=thread)
 
 ifneq ($(building),)
-$(call record,$(BUILD)/sources,$(library) $(cuda_objects) $(test_helpers) $(test_cases) $(bench_parts))
+$(call record,$(BUILD)/sources,$(library) $(cuda_objects) $(test_sources))
+$(shell mkdir -p $(sort $(dir $(room_objects))))
+$(foreach r,$(rooms),$(file >$(BUILD)/obj/$(r).new,$(call room_text,$(r))))
+$(shell cd $(BUILD)/obj && for r in $(rooms); do cmp -s $$r.new $$r.cpp && rm $$r.new || mv $$r.new $$r.cpp; done)
+# How many units are to be compiled: a dry run of this very make says it.
+ifeq ($(dry_run)$(filter gpu-check fuzz,$(building)),)
+units := $(shell $(MAKE) -n --no-print-directory $(MAKECMDGOALS) 2>/dev/null | grep -c '>>$(BUILD)/begun')
+$(file >$(BUILD)/begun)
+$(if $(filter-out 0 1,$(units)),$(info to compile $(units) units))
+endif
 endif
 
-# The record of sources rebuilds the archives when a file was added or taken away.
+# The record of sources rebuilds the archive when a file was added or taken away.
 $(BUILD)/libflexformer.a: $(call objects,$(library)) $(cuda_objects) $(BUILD)/sources
-$(BUILD)/libtests.a: $(call objects,$(test_helpers)) $(BUILD)/sources
-%.a:
 	$(call say,AR  $@)
 	@rm -f $@
 	$(run)ar rcs $@ $(filter %.o,$^)
 
-# The archive that uses another comes first.
-link = $(run)$(CXX) $(flags) $(filter %.o,$^) $(filter %tests.a,$^) $(filter %flexformer.a,$^) \
-  $(LDFLAGS) $(LDLIBS) $(libs) $(cuda_libs) -o $@
-$(BUILD)/golden: $(BUILD)/libtests.a
+link = $(run)$(CXX) $(flags) $(filter %.o,$^) $(filter %.a,$^) $(LDFLAGS) $(LDLIBS) $(libs) $(cuda_libs) -o $@
+$(BUILD)/golden: $(call objects,$(golden_parts)) $(BUILD)/sources
 $(BUILD)/bench $(BUILD)/figure_efficiency $(peer_programs): $(call objects,$(bench_parts)) $(BUILD)/sources
 $(peer_programs): libs := -ldl
-$(BUILD)/tests: $(call objects,$(test_cases) $(or $(tested),$(test_helpers))) $(if $(tested),$(cuda_objects)) \
-  $(if $(tested),,$(BUILD)/libflexformer.a) $(BUILD)/sources
+$(BUILD)/tests: $(call objects,$(test_cases) $(tested)) $(BUILD)/sources \
+  $(if $(filter emu,$(cuda_state)),$(cuda_objects) $(generation),$(BUILD)/libflexformer.a)
 	$(call say,LD  $@)
 	$(link)
 $(BUILD)/engine_tests: $(call objects,$(engine)) $(BUILD)/sources
@@ -345,7 +371,7 @@ $(foreach e,$(examples),$(eval $(call program_rule,$(e:.cpp=),$(e))))
 $(eval $(call program_rule,fuzz,tests/fuzz/fuzz_main.cpp tests/fuzz/fuzz_targets.cpp))
 $(BUILD)/fuzz: libs := -fsanitize=fuzzer
 
--include $(all_objects:.o=.d) $(cuda_objects:.o=.d)
+-include $(patsubst %.o,%.d,$(all_objects) $(cuda_objects) $(generation))
 
 # ---- Headers from packages -------------------------------------------------------------------------------------------
 
@@ -373,10 +399,12 @@ $(BUILD)/has_json: $(BUILD)/flags
 	$(call need,nlohmann/json.hpp,nlohmann-json3-dev)
 $(BUILD)/has_doctest: $(BUILD)/flags | $(BUILD)/has_json
 	$(call need,doctest/doctest.h,doctest-dev)
-$(call objects,$(test_cases)): | $(BUILD)/has_doctest
-# What is in train/ waits for files and for the engine: -O3 would take a seventh longer to compile and gain nothing.
+$(call objects,$(test_cases) $(test_helpers) tests/fuzz/fuzz_main.cpp): | $(BUILD)/has_doctest
+# Only tensor/ and autograd/ compute. What reads files and texts is fast enough with -O2, and what puts models, runs and
+# reports together with -O1; together that saves a sixth of the time to compile.
 ifeq ($(optimise),-O3)
-$(call objects,$(filter train/%,$(library) $(mains))): flags += -O2
+$(call objects,$(filter train/%,$(library))): flags += -O2
+$(call objects,$(filter nn/% train/models/% train/reports/%,$(library)) $(mains)): flags += -O1
 endif
 # Test cases are many lines that run once: to optimise them, or watch their own lines for undefined behaviour, takes longer
 # than it saves. test_simd.cpp is left as the rest: it instantiates the vector functions, which must be one code everywhere.

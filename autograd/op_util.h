@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/ops.h"
+#include "tensor/functors.h"
 
 namespace flexformer {
 

@@ -3,6 +3,7 @@
 // Operands may have different formats, a parameter and activations.
 #include "cuda/box.h"
 #include "cuda/sums.h"
+#include "tensor/functors.h"
 
 namespace flexformer::cuda {
 namespace {

@@ -1,6 +1,7 @@
 // Elementwise kernels of one input, and the choice between two. One thread an element: neighbouring threads read
 // neighbouring addresses, which the memory serves together.
 #include "cuda/kernel.h"
+#include "tensor/functors.h"
 
 namespace flexformer::cuda {
 namespace {

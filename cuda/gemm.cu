@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cuda/kernel.h"
+#include "tensor/functors.h"
 
 namespace flexformer::cuda {
 namespace {

@@ -1,6 +1,7 @@
 // Elementwise kernels of two inputs with broadcasting. The box of sizes and strides is first brought to its fewest axes
 // (merge_axes): same shapes become one long row, a bias becomes rows of columns, a scalar one row with stride 0.
 #include "tensor/cpu_sums.h"
+#include "tensor/functors.h"
 
 namespace flexformer::cpu {
 namespace {
@@ -38,7 +39,8 @@ template <class F, bool First> void whole_gradient(GradOut out, const BinaryBwd&
 
 // The terms that are summed along one axis of the box. `rest` are the axes that tell the rows of terms apart, its a and
 // b the strides of the operands.
-template <class F, bool First, bool Own, bool Other> struct SlopeTerms {
+template <bool First, bool Own, bool Other> struct SlopeTerms {
+  Binary op;  // looked up for each vector: a sum for each op would take seconds to compile, and this is no hot path
   const float *dy, *a, *b;
   Broadcast rest;
   const Index* rest_dy;  // [4] strides of dy along the axes of rest
@@ -54,16 +56,21 @@ template <class F, bool First, bool Own, bool Other> struct SlopeTerms {
       at_a += at * rest.a[i];
       at_b += at * rest.b[i];
     }
-    return [dy = dy + at_dy, a = a + at_a, b = b + at_b, step_dy = along[0], step_a = along[1], step_b = along[2]](
-               Index n, Index j, Index m) {
-      return slope<F, First, Own, Other>(load_up_to(dy + n * step_dy + j, m), a + n * step_a, b + n * step_b, j, m);
+    return [op = op, dy = dy + at_dy, a = a + at_a, b = b + at_b, step_dy = along[0], step_a = along[1],
+            step_b = along[2]](Index n, Index j, Index m) {
+      Vec result{};
+      with_functor(op, [&](auto f) {
+        result = slope<decltype(f), First, Own, Other>(load_up_to(dy + n * step_dy + j, m), a + n * step_a,
+                                                       b + n * step_b, j, m);
+      });
+      return result;
     };
   }
 };
 
 // One operand that was repeated along one or two axes (neighbours have been merged): the inner one is summed while the
 // terms are computed, the outer one from what that left.
-template <class F, bool First> void summed_gradient(GradOut out, const BinaryBwd& k, const Broadcast& s) {
+template <bool First> void summed_gradient(GradOut out, const BinaryBwd& k, const Broadcast& s) {
   const Index* own = First ? s.a : s.b;
   const auto repeated_before = [&](int i) {
     while (--i >= 0 && (s.size[i] == 1 || own[i] != 0)) continue;
@@ -84,11 +91,11 @@ template <class F, bool First> void summed_gradient(GradOut out, const BinaryBwd
   }
   const Index along[3] = {dy[axis], s.a[axis], s.b[axis]};
   if (axis == 3) {
-    const SlopeTerms<F, First, false, true> terms{k.dy, k.a, k.b, rest, dy, along};
+    const SlopeTerms<First, false, true> terms{k.op, k.dy, k.a, k.b, rest, dy, along};
     sum_rows(target, outer, n, 1.0f, terms);
   } else {
     with_step((First ? s.b : s.a)[3], [&](auto other) {
-      const SlopeTerms<F, First, true, decltype(other)::value> terms{k.dy, k.a, k.b, rest, dy, along};
+      const SlopeTerms<First, true, decltype(other)::value> terms{k.op, k.dy, k.a, k.b, rest, dy, along};
       sum_columns(target, outer, n, inner, 1.0f, terms);
     });
   }
@@ -110,7 +117,7 @@ template <class F, bool First> void gradient(GradOut out, const BinaryBwd& k, co
   if (numel(s) == 0) {
     if (!out.add) std::fill_n(out.p.as<float>(), own_numel, 0.0f);
   } else if (repeated) {
-    summed_gradient<F, First>(out, k, s);
+    summed_gradient<First>(out, k, s);
   } else {
     whole_gradient<F, First>(out, k, s);
   }

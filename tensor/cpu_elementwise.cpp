@@ -1,5 +1,6 @@
 // Elementwise kernels of one input, and the choice between two.
 #include "tensor/cpu_loops.h"
+#include "tensor/functors.h"
 
 namespace flexformer::cpu {
 namespace {

@@ -5,6 +5,7 @@
 #include "tensor/cpu_gemm.h"
 
 #include "tensor/cpu_gemm_tile.h"
+#include "tensor/functors.h"
 #include "tensor/parallel.h"
 
 namespace flexformer::cpu {

@@ -6,6 +6,7 @@
 
 #include "tensor/broadcast.h"
 #include "tensor/parallel.h"
+#include "tensor/simd.h"
 
 namespace flexformer::cpu {
 

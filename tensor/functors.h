@@ -3,16 +3,14 @@
 #pragma once
 #include <cmath>
 
-#if defined(__CUDACC__)
-#define HD __host__ __device__
-#else
-#define HD
+#include "tensor/host_device.h"
+#if !defined(__CUDACC__)
 #include "tensor/simd.h"
 #endif
 
 namespace flexformer {
 
-enum class Unary {
+enum class Unary : int {
   exp,
   log,
   sqrt,
@@ -33,7 +31,7 @@ enum class Unary {
   shift,  // x + a
   power,  // x^a, a constant
 };
-enum class Binary { add, sub, mul, div, maximum, minimum };
+enum class Binary : int { add, sub, mul, div, maximum, minimum };
 
 namespace functors {
 

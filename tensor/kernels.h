@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "tensor/functors.h"
+#include "tensor/host_device.h"
 #include "tensor/kernels_attention.h"
 #include "tensor/precision.h"
 #include "tensor/random.h"
@@ -17,6 +17,10 @@
 namespace flexformer {
 
 // ---- elementwise -------------------------------------------------------------------------------------------------
+
+// The elementwise ops are listed in functors.h, which only their kernels and callers need to read.
+enum class Unary : int;
+enum class Binary : int;
 
 struct UnaryFwd {
   ValuesOut y;  // [n]

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "tensor/functors.h"
+#include "tensor/host_device.h"
 
 namespace flexformer {
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "tensor/functors.h"
+#include "tensor/host_device.h"
 #include "tensor/shape.h"
 
 namespace flexformer {

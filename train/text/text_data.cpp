@@ -8,12 +8,6 @@
 
 namespace flexformer {
 
-namespace {
-
-constexpr std::int64_t min_validation_tokens = 2;
-
-}  // namespace
-
 TextData make_text_data(TextSource& train, TextSource* valid, const Tokenizer& tokenizer, const CacheOptions& cache) {
   TextData data;
   data.train_name = data.valid_name = train.name();

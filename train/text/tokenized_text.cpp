@@ -10,7 +10,6 @@ namespace flexformer {
 namespace {
 
 constexpr Index validation_share = 10;  // one token in ten
-constexpr Index min_validation_tokens = 2;
 
 // Where a piece begins.
 struct Mark {

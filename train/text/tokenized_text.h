@@ -9,6 +9,8 @@
 
 namespace flexformer {
 
+constexpr Index min_validation_tokens = 2;  // the first one is only read
+
 struct TextFigures {
   Index tokens = 0, bytes = 0;
   Index first_bytes = 0;           // that the first token covers

@@ -6,7 +6,7 @@
 namespace flexformer {
 namespace {
 
-constexpr std::uint64_t kDataStreams = 0x726f7773;  // keeps the order of rows apart from the model's random numbers
+constexpr std::uint64_t kRowStreams = 0x726f7773;  // keeps the order of rows apart from the model's random numbers
 
 Tensor padded(const EncodedTexts& texts, std::span<const Index> rows, std::vector<std::int32_t> EncodedText::*ids,
               std::int32_t padding) {
@@ -61,7 +61,7 @@ Index TextTask::steps_per_epoch(Index rows, const ClassificationOptions& options
 // Shuffled, then sorted by length within pools of 50 batches, so that little is padded; then the batches are shuffled.
 std::vector<std::vector<Index>> TextTask::epoch_batches(Index epoch) const {
   const Index rows = Index(train_.rows.size()), per_step = options_.batch * options_.accumulate;
-  const std::uint64_t seed = options_.seed ^ kDataStreams;
+  const std::uint64_t seed = options_.seed ^ kRowStreams;
   std::vector<std::int64_t> order = shuffled(rows, seed, std::uint64_t(2 * epoch));
   std::vector<std::vector<Index>> batches;
   for (Index pool = 0; pool < rows; pool += 50 * per_step) {

@@ -1,6 +1,7 @@
 // Data sets that are no tables: folders of texts, ListOps, pictures as sequences of pixels.
 #include <doctest/doctest.h>
 
+#include "tests/train/datasets/shown_rows.h"
 #include "tests/train/training/small_runs.h"
 #include "tests/train/util/png_writer.h"
 #include "train/datasets/pictures.h"
@@ -16,13 +17,6 @@ namespace {
 void put(const fs::path& path, std::string_view bytes) {
   fs::create_directories(path.parent_path());
   std::ofstream(path, std::ios::binary).write(bytes.data(), std::streamsize(bytes.size()));
-}
-
-using Rows = std::vector<std::string>;
-Rows shown(const Table& table) {
-  Rows rows;
-  for (const Row& row : table.rows) rows.push_back(*row.label + ": " + row.text);
-  return rows;
 }
 
 Table read(const fs::path& path, const TableOptions& options = {}) { return read_data_set(path, options); }

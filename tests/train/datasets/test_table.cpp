@@ -4,26 +4,18 @@
 #include <cmath>
 
 #include "tensor/error.h"
+#include "tests/train/datasets/shown_rows.h"
 #include "tests/train/util/temporary_folder.h"
 #include "train/datasets/table.h"
 
 using namespace flexformer;
 using doctest::Contains;
+using tests::Rows, tests::shown;
 
 namespace {
 
 Table tsv(std::string_view bytes, const TableOptions& options = {}) { return parse_table(bytes, "t.tsv", options); }
 Table csv(std::string_view bytes, const TableOptions& options = {}) { return parse_table(bytes, "t.csv", options); }
-
-// "label: text" or "label: text + text2" a row, in order.
-std::vector<std::string> shown(const Table& table) {
-  std::vector<std::string> rows;
-  for (const Row& row : table.rows)
-    rows.push_back(row.label.value_or("-") + ": " + row.text + (row.text2.empty() ? "" : " + " + row.text2));
-  return rows;
-}
-
-using Rows = std::vector<std::string>;
 
 }  // namespace
 

@@ -6,22 +6,13 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/train/util/messages.h"
 #include "train/synthetic/listops.h"
 
 using namespace flexformer;
+using tests::contains, tests::message_of;
 
 namespace {
-
-template <class Function> std::string message_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-bool contains(const std::string& whole, const std::string& part) { return whole.find(part) != std::string::npos; }
 
 // The shape of a row, read by recursion where the library uses a stack.
 struct Reading {

@@ -5,9 +5,11 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/train/util/messages.h"
 #include "train/synthetic/story_grammar.h"
 
 using namespace flexformer;
+using tests::message_of;
 
 namespace {
 
@@ -19,15 +21,6 @@ struct Mean {
   double value() const { return sum / double(count); }
   double error() const { return std::sqrt((squares / double(count) - value() * value()) / double(count)); }
 };
-
-template <class Function> std::string message_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // What a person who reads the stories would know, gathered from the words alone.
 struct Listener {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <sstream>
 
+#include "tests/train/util/messages.h"
 #include "tests/train/util/temporary_folder.h"
 #include "train/models/classifier_run.h"
 #include "train/models/language_run.h"

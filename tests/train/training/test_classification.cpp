@@ -34,8 +34,6 @@ std::string said_of(const ClassifierData& data) {
   return out;
 }
 
-bool contains(const std::string& all, const std::string& part) { return all.find(part) != std::string::npos; }
-
 }  // namespace
 
 TEST_CASE("an epoch takes every row once, in a new order, and what is left over makes a smaller last step") {

@@ -65,18 +65,6 @@ struct ScriptedRun {
   std::string said;
 };
 
-bool contains(const std::string& all, const std::string& part) { return all.find(part) != std::string::npos; }
-
-// The message of whatever is thrown.
-template <class Body> std::string message(const Body& body) {
-  try {
-    body();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE("the last and the best model are there after a run of 0, of 1 and of any number of steps, and load") {
@@ -193,7 +181,7 @@ TEST_CASE("a weight that is not a number stops the run; step, rate and tensor ar
     Tensor weight = run.model->parameters()["blocks.1.mlp.up.weight"].var.value();
     weight.data()[3] = std::nanf("");
   };
-  const std::string said = message([&] { run.train(); });
+  const std::string said = message_of([&] { run.train(); });
   CHECK(contains(said, "training broke down at step 6: loss nan, learning rate 0.00"));
   CHECK(contains(said, "first bad tensor: blocks.1.mlp.up.weight; the checkpoint of the last save is untouched"));
   CHECK(run.checkpoint() == before);
@@ -208,7 +196,7 @@ TEST_CASE("a rate of a million stops the run before weights beyond all numbers a
     Runs run(home.path(), small_text(),
              {text("--model.attention=", kind), "--train.save_every=1", "--train.lr=1e6", "--train.warmup=0",
               "--train.schedule=constant", "--train.eval_every=1"});
-    const std::string said = message([&] { run.train(); });
+    const std::string said = message_of([&] { run.train(); });
     CHECK(contains(said, "learning rate 1e+06, first bad tensor: "));
     Runs saved(home.path(), small_text(), {"--train.save_every=1"});
     const SafetensorsFile file = read_safetensors(saved.checkpoint(), "last");
@@ -232,12 +220,12 @@ TEST_CASE(
         Row{"--model.attention=softmax", "model.attention: stored flexformer_n, given softmax"},
         Row{"--train.batch=8", "train.batch: stored 4, given 8"},
         Row{"--train.block=32", "train.block: stored 16, given 32"}, Row{"--seed=7", "seed: stored 1, given 7"}}) {
-    const std::string said = message([&] { Runs(home.path(), small_text(), {"--train.steps=4", row.given}); });
+    const std::string said = message_of([&] { Runs(home.path(), small_text(), {"--train.steps=4", row.given}); });
     CHECK_MESSAGE(contains(said, row.said), said);
     CHECK(contains(said, "cannot go on with other settings"));
     CHECK_FALSE(contains(said, "\n"));
   }
-  const std::string both = message([&] { Runs(home.path(), small_text(), {"--model.dim=64", "--seed=7"}); });
+  const std::string both = message_of([&] { Runs(home.path(), small_text(), {"--model.dim=64", "--seed=7"}); });
   CHECK(contains(both, "(seed: stored 1, given 7; model.dim: stored 32, given 64)"));
 }
 
@@ -253,7 +241,7 @@ TEST_CASE("another text is a warning, other characters are an error, and so is a
   std::replace(same_size.begin(), same_size.end(), 'f', 'z');
   Runs other_characters(home.path(), same_size, arguments);
   CHECK(other_characters.tokenizer->vocab_size() == run.tokenizer->vocab_size());
-  const std::string said = message([&] { other_characters.train(); });
+  const std::string said = message_of([&] { other_characters.train(); });
   CHECK(contains(said, "was trained with tokenizer and labels of fingerprint " + run.tokenizer->fingerprint()));
   CHECK(contains(said, "those in the run folder have " + other_characters.tokenizer->fingerprint()));
 
@@ -263,7 +251,7 @@ TEST_CASE("another text is a warning, other characters are an error, and so is a
   for (const std::string& damaged : {std::string(), whole.substr(0, 9), whole.substr(0, whole.size() / 2), flipped}) {
     write_file_atomic(last, damaged);
     Runs resumed(home.path(), small_text(), arguments);
-    CHECK(contains(message([&] { resumed.train(); }), last));
+    CHECK(contains(message_of([&] { resumed.train(); }), last));
     CHECK(read_file(last) == damaged);
   }
 }
@@ -274,7 +262,7 @@ TEST_CASE("a state that no run can have is refused") {
   const auto check = [&](const char* key, const char* value, const char* said) {
     Json json = state.to_json();
     json[key] = parse_json(value, "value");
-    CHECK(contains(message([&] { TrainingState::from_json(json, "last"); }), said));
+    CHECK(contains(message_of([&] { TrainingState::from_json(json, "last"); }), said));
   };
   check("step", "-1", "last: a negative step or token count");
   check("step", "18446744073709551615", "last: the key 'step' has a value of the wrong type");
@@ -293,7 +281,7 @@ TEST_CASE("a config of a larger model than the checkpoint holds is refused befor
   Json config = read_json(run.folder.file("config.json"));
   config["model"]["dim"] = 1 << 20;
   write_json_atomic(run.folder.file("config.json"), config);
-  CHECK(contains(message([&] { SavedLanguageModel{run.folder}; }), "config.json describes a model of at least "));
+  CHECK(contains(message_of([&] { SavedLanguageModel{run.folder}; }), "config.json describes a model of at least "));
 }
 
 TEST_CASE("a damaged run beside others is passed over when the newest is looked for") {
@@ -324,14 +312,14 @@ TEST_CASE("a folder with a checkpoint is not overwritten unasked, and one withou
   std::ofstream(stale) << "half a file";
   REQUIRE(run.train() == 0);
   CHECK(contains(run.said, "no complete checkpoint to resume: starting at step 0"));
-  CHECK(contains(message([&] { RunFolder::for_training(path, "", false); }),
+  CHECK(contains(message_of([&] { RunFolder::for_training(path, "", false); }),
                  path + " already holds a checkpoint; go on with it by resume=true"));
   RunFolder::for_training(path, "", true);
   CHECK_FALSE(fs::exists(stale));
-  CHECK(contains(message([&] { RunFolder::for_use(path + "/none", "train_lm"); }), "there is no such folder"));
-  CHECK(contains(message([&] { RunFolder::for_use((home.path() / "checkpoint").string(), "train_lm"); }),
+  CHECK(contains(message_of([&] { RunFolder::for_use(path + "/none", "train_lm"); }), "there is no such folder"));
+  CHECK(contains(message_of([&] { RunFolder::for_use((home.path() / "checkpoint").string(), "train_lm"); }),
                  "no trained model here"));
-  CHECK(contains(message([&] { RunFolder::for_use(path, "train_classifier"); }),
+  CHECK(contains(message_of([&] { RunFolder::for_use(path, "train_classifier"); }),
                  "this is a run of 'train_lm', not of train_classifier"));
 }
 

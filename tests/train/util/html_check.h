@@ -5,11 +5,10 @@
 #include <vector>
 
 #include "tensor/error.h"
+#include "tests/train/util/messages.h"
 #include "train/util/utf8.h"
 
 namespace flexformer::tests {
-
-inline bool contains(const std::string& all, const std::string& part) { return all.find(part) != std::string::npos; }
 
 inline int count(const std::string& all, const std::string& part) {
   int times = 0;
