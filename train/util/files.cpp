@@ -133,8 +133,10 @@ void AtomicFile::overwrite_start(std::string_view bytes) {
 }
 
 void AtomicFile::commit() {
+  int failed;
+  while ((failed = fsync(descriptor_)) != 0 && errno == EINTR) continue;
   // EINVAL: a file system that cannot flush (some network mounts); the rename alone is then the best there is.
-  if (fsync(descriptor_) != 0 && errno != EINVAL) fail_with_reason("cannot write ");
+  if (failed && errno != EINVAL) fail_with_reason("cannot write ");
   if (close(std::exchange(descriptor_, -1)) != 0) fail_with_reason("cannot write ");
   if (rename(temporary_.c_str(), path_.c_str()) != 0) fail_with_reason("cannot replace ");
   temporary_.clear();
