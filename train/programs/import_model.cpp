@@ -27,6 +27,7 @@ int import(Options& options) {
   const RunFolder folder = RunFolder::for_training(options.text("out"), "import", false);
   if (folder.has_best()) fail(folder.path().string(), " already holds a model; choose another out=DIR");
   for (const std::string& line : import_model(from, folder, import)) std::cout << line << "\n";
+  folder.keep();
   std::cout << "run folder: " << folder.path().string() << std::endl;
   return 0;
 }

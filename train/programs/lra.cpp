@@ -82,8 +82,10 @@ std::vector<std::string> command(const Sweep& sweep, const std::string& task, co
                                  std::int64_t seed) {
   std::vector<std::string> words = {sweep.trainer, "--config=" + sweep.config(task)};
   if (sweep.scale == "small") words.push_back("--config=" + sweep.configs + "/lra-small.json");
-  for (const std::string& word : {"--model.attention=" + kind, text("--seed=", seed),
-                                  "--out=" + sweep.folder(task, kind, seed).string(), std::string("--resume=true")})
+  const fs::path folder = sweep.folder(task, kind, seed);
+  std::error_code error;
+  for (const std::string& word : {"--model.attention=" + kind, text("--seed=", seed), "--out=" + folder.string(),
+                                  std::string("--resume=") + (fs::exists(folder, error) ? "true" : "false")})
     words.push_back(word);
   words.insert(words.end(), sweep.more.begin(), sweep.more.end());
   return words;

@@ -9,6 +9,7 @@
 #include "train/synthetic/story_grammar.h"
 #include "train/tokenizers/tokenizer_options.h"
 #include "train/util/program.h"
+#include "train/util/utf8.h"
 
 namespace flexformer {
 namespace {
@@ -55,6 +56,7 @@ int evaluate_saved(const Options& options, Console& console, Device device) {
   SavedLanguageModel saved(folder, device);
   for (const char* key : {"data.train", "data.valid", "data.valid_stride", "data.cache", "train.block"})
     if (options.given(key)) saved.options.set(key, options.value(key));
+  if (!options.given("data.valid")) check_data_given(saved.options, folder, "data.valid");
   LanguageData data;
   const CacheOptions cache = cache_options(saved.options, folder, console);
   if (options.given("data.valid")) {  // the text to evaluate stands alone
@@ -79,18 +81,27 @@ int train(Options& options, Console& console) {
   RunFolder folder = RunFolder::for_training(options.text("out"), "lm", options.flag("resume"));
   const bool resumed = folder.has_checkpoint();
   std::optional<RunFolder> initial;  // whose weights to start from: they only make sense with its tokenizer
-  if (resumed) {
+  const auto find_initial = [&] {
+    if (options.text("init").empty() || resumed) return;
+    initial = RunFolder::for_use(options.text("init"), "train_lm");
+    check_data_given(options, *initial);
+  };
+  const bool known = options.flag("resume") && folder.has_config();  // also where it was killed before its first save
+  if (known) {
     folder.resume_options(options);
     device = use_machine_options(options);  // as stored
+    find_initial();
   } else {
     settle_story_options(options);
-    if (!options.text("init").empty()) initial = RunFolder::for_use(options.text("init"), "train_lm");
+    find_initial();
     if (initial) inherit_model_options(options, *initial);
     settle_model_options(options, true);
     settle_tokenizer_options(options);
   }
   TrainingOptions{options};  // refuses what does not fit together before any work is done
-  const bool has_tokenizer = resumed || initial;
+  const bool has_tokenizer =
+      resumed || initial ||
+      (known && !options.given("data.train") && std::filesystem::exists(folder.file("tokenizer.json")));
   LanguageData data = load_language_data(options, has_tokenizer ? load_tokenizer(initial.value_or(folder)) : nullptr,
                                          cache_options(options, folder, console));
   record_tokenizer(options, *data.tokenizer);
@@ -101,7 +112,10 @@ int train(Options& options, Console& console) {
   if (initial) initial->load_best(model.parameters(), data.tokenizer->fingerprint());
   describe(console, options, data, model);
   if (const std::string why = why_on_cpu(options); !why.empty()) console.say(why);
-  if (!resumed) write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
+  if (!resumed) {
+    folder.begin(options);
+    write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
+  }
   console.say(text("run folder: ", folder.path().string()));
 
   LanguageTask task(model, data.text, window_options(options, data.embedded),
@@ -122,8 +136,8 @@ int train(Options& options, Console& console) {
                    fixed(number_from_json(s.at("best_valid_loss"), "summary"), 4), " at step ",
                    trainer.state().best_step));
   if (data.embedded) compare_with_grammar(console, trainer.state().best_loss);
-  console.say(
-      text("run folder: ", folder.path().string(), "  (make generate ARGS=\"--run=", folder.path().string(), "\")"));
+  const std::string path = folder.path().string();
+  console.say(text("run folder: ", path, "  (", make_command("generate", "--run=", path), ")"));
   return 0;
 }
 

@@ -45,7 +45,7 @@ struct ScriptedRun {
       : options("train_lm", ""), folder(out), task(parameters, std::move(valid_losses)) {
     add_language_options(options);
     options.parse(Arguments{"--train.eval_every=1", "--log_every=1", "--train.steps=4"} + arguments);
-    folder = RunFolder::for_training(out.string(), "", true);
+    begin_again(out);
     const Captured captured;
     Console console;
     Trainer trainer(options, folder, parameters, task, console);
