@@ -152,13 +152,13 @@ std::vector<Index> rows_of_classes(const EncodedTexts& texts, const LabelMap& la
 }  // namespace
 
 void add_classifier_options(Options& options) {
-  options.add_text(
+  options.add_path(
       "data.train", "",
       "labelled texts or pictures: a table, a folder with a folder of .txt files for each class, ListOps or "
       "Pathfinder of the Long Range Arena, MNIST's images file, CIFAR-10's batches; .gz is fine; empty: the "
       "embedded ListOps task");
-  options.add_text("data.valid", "", "the same to validate on; empty: a tenth of each class of data.train");
-  options.add_text("data.test", "", "the same to test the best model on at the end");
+  options.add_path("data.valid", "", "the same to validate on; empty: a tenth of each class of data.train");
+  options.add_path("data.test", "", "the same to test the best model on at the end");
   options.add_real("data.test_share", 0,
                    {.max = 1,
                     .below = true,

@@ -27,6 +27,6 @@ int compare(Options& options) {
 int main(int argc, char** argv) {
   flexformer::Options options("compare", "Puts the curves, figures and settings of several runs into one HTML page.");
   options.allow_positional("RUN");
-  options.add_text("out", "compare.html", "file to write");
+  options.add_path("out", "compare.html", "file to write");
   return flexformer::run_program(options, argc, argv, flexformer::compare);
 }

@@ -23,14 +23,14 @@ std::vector<std::string> student_kinds() {
 }
 
 void add_distill_options(Options& options) {
-  options.add_text("run", "", "run folder of the teacher, a model with softmax attention");
-  options.add_text("out", "", "run folder to write; empty: the next free one under runs/");
+  options.add_path("run", "", "run folder of the teacher, a model with softmax attention");
+  options.add_path("out", "", "run folder to write; empty: the next free one under runs/");
   options.add_flag("resume", false, "go on with the distillation in out");
-  options.add_text("kernels", "", "run folder whose kernels to start from: learned on another data set, say");
+  options.add_path("kernels", "", "run folder whose kernels to start from: learned on another data set, say");
   options.add_integer("seed", 1, {.max = 9.0e15, .help = "of the kernels' start, data order and dropout"});
   options.add_integer("log_every", 10, {.min = 1, .unit = "steps", .help = "between lines of metrics.jsonl"});
-  options.add_text("data.train", "", "data to train on; empty: the teacher's");
-  options.add_text("data.valid", "", "data to validate on; empty: the teacher's");
+  options.add_path("data.train", "", "data to train on; empty: the teacher's");
+  options.add_path("data.valid", "", "data to validate on; empty: the teacher's");
   options.add_choice("model.attention", "flexformer_n", student_kinds(), "kind of attention of the student");
   options.add_integer("model.features", 0, {.max = 1 << 16, .help = "as for training; 0: the head size"});
   options.add_real("model.floor", -1, {.min = -1, .max = 1, .below = true, .help = "as for training"});

@@ -76,7 +76,7 @@ int generate(Options& options) {
 
 int main(int argc, char** argv) {
   flexformer::Options options("generate", "Continues a prompt with a trained language model.");
-  options.add_text("run", "", "run folder of train_lm; empty: the newest under runs/");
+  options.add_path("run", "", "run folder of train_lm; empty: the newest under runs/");
   options.add_text("prompt", "", "text to continue; empty: start afresh");
   options.add_integer("tokens", 200, {.unit = "tokens", .help = "how many to generate"});
   options.add_real("temperature", 0.8, {.help = "below 1: more probable text; 0: always the most probable token"});

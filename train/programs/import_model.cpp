@@ -38,10 +38,10 @@ int import(Options& options) {
 int main(int argc, char** argv) {
   flexformer::Options options("import_model",
                               "Turns a published GPT-2, Llama, llama2.c, BERT or RoBERTa model into a run folder.");
-  options.add_text("from", "",
+  options.add_path("from", "",
                    "folder with config.json, model.safetensors and the tokenizer's files; or llama2.c's .bin");
-  options.add_text("out", "", "run folder to make; empty: runs/import-1, 2, ...");
-  options.add_text("tokenizer", "", "file or folder with the tokenizer; empty: it lies beside the model");
+  options.add_path("out", "", "run folder to make; empty: runs/import-1, 2, ...");
+  options.add_path("tokenizer", "", "file or folder with the tokenizer; empty: it lies beside the model");
   options.add_text("labels", "",
                    "names of an encoder's classes, separated by commas, in the order of its outputs; empty: those of "
                    "config.json");

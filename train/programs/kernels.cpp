@@ -149,8 +149,8 @@ int kernels(Options& options) {
 
 int main(int argc, char** argv) {
   flexformer::Options options("kernels", "Adds what a trained model's attention has learned to its run's report.html.");
-  options.add_text("run", "", "run folder of train_lm, train_classifier, distill or import_model");
-  options.add_text("out", "", "file to write; empty: report.html of the run, which must not be training just now");
+  options.add_path("run", "", "run folder of train_lm, train_classifier, distill or import_model");
+  options.add_path("out", "", "file to write; empty: report.html of the run, which must not be training just now");
   options.add_text("text", "",
                    "text to attend to, a tab between the two of a pair; empty: the beginning of the validation data");
   options.add_integer("tokens", 64,

@@ -183,8 +183,8 @@ int main(int argc, char** argv) {
   options.add_text("kinds", "all", "kinds of attention, separated by commas");
   options.add_text("seeds", "1,2,3", "one run each");
   options.add_choice("scale", "full", {"full", "small"}, "small: what configs/lra-small.json changes, for a laptop");
-  options.add_text("out", "", "folder of the run folders and results.*; empty: runs/lra, or runs/lra-small");
-  options.add_text("configs", "train/configs", "folder of lra-TASK.json");
+  options.add_path("out", "", "folder of the run folders and results.*; empty: runs/lra, or runs/lra-small");
+  options.add_path("configs", "train/configs", "folder of lra-TASK.json");
   options.add_text("args", "", "more options for every run, separated by spaces");
   const std::filesystem::path programs = std::filesystem::path(argv[0]).parent_path();
   return flexformer::run_program(options, argc, argv,

@@ -95,8 +95,8 @@ int predict(Options& options) {
 
 int main(int argc, char** argv) {
   flexformer::Options options("predict", "Labels texts, one a line, or pictures with a trained classifier.");
-  options.add_text("run", "", "run folder of train_classifier; empty: the newest under runs/");
-  options.add_text(
+  options.add_path("run", "", "run folder of train_classifier; empty: the newest under runs/");
+  options.add_path(
       "file", "",
       "text file, one text a line; empty: standard input. Of a model for pictures: a PNG, IDX or CIFAR-10 file");
   options.add_flag("json", false, "print JSON lines with all probabilities");

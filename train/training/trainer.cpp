@@ -17,9 +17,9 @@ bool all_finite(const Tensor& tensor) { return std::isfinite(squared_norm(tensor
 }  // namespace
 
 void add_training_options(Options& options, const TrainingDefaults& d) {
-  options.add_text("out", "", "run folder to write; empty: the next free one under runs/");
+  options.add_path("out", "", "run folder to write; empty: the next free one under runs/");
   options.add_flag("resume", false, "go on with the run in out; keys that are not given keep their stored value");
-  options.add_text("init", "", "run folder whose best weights to start from");
+  options.add_path("init", "", "run folder whose best weights to start from");
   options.add_integer("seed", 1, {.max = 9.0e15, .help = "of weights, data order and dropout"});
   options.add_integer("log_every", 10, {.min = 1, .unit = "steps", .help = "between lines of metrics.jsonl"});
   options.add_integer("train.steps", d.steps, {.unit = "steps", .help = d.steps_help});
