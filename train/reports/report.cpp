@@ -160,7 +160,7 @@ std::string settings(const RunRecord& run) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& [key, value] : run.config.items()) {
     const bool other = run.defaults.contains(key) && run.defaults[key] != value;
-    const std::string shown = escape(setting_text(value));
+    const std::string shown = escape_path(setting_text(value));
     rows.push_back(other ? std::vector{"<strong>" + escape(key) + "</strong>", "<strong>" + shown + "</strong>"}
                          : std::vector{escape(key), shown});
   }
