@@ -255,6 +255,16 @@ std::vector<std::string> ClassifierData::description() const {
   lines.push_back(labels->is_regression() ? text("labels: numbers, mean ", fixed(labels->mean(), 3),
                                                  ", standard deviation ", fixed(labels->deviation(), 3))
                                           : class_shares());
+  for (const EncodedTexts* texts : {&train_texts, &valid_texts, &test_texts})
+    if (const Index unknown = std::ranges::count_if(
+            texts->rows, [&](const EncodedText& row) { return tokenizer->mostly_unknown(row.ids); });
+        2 * unknown > Index(texts->rows.size()))
+      lines.push_back(
+          text("warning: ", count_and_share(unknown, texts->rows.size(), "rows"), " of the ",
+               texts == &train_texts   ? "training"
+               : texts == &valid_texts ? "validation"
+                                       : "test",
+               " set are mostly <unk>: words that the vocabulary lacks (data.min_count=1 keeps rare ones)"));
   if (valid_is_train) lines.push_back("warning: no class has two rows to share; validation is on the training rows");
   std::string shared;
   const auto add_shared = [&](const char* rows, const Table& other) {
