@@ -22,6 +22,10 @@ void describe(Console& console, const Options& options, const LanguageData& data
                    : t.split_off ? ", validation split off the end"
                                  : ""));
   if (t.valid_is_train) console.say("warning: the text is too short to split; validation is on the training text");
+  for (const TokenRow* row : {&t.train, &t.valid})
+    if (data.tokenizer->mostly_unknown(row->part(0, std::min<std::size_t>(row->size(), 100000)).ids()))
+      console.say(text("warning: the ", row == &t.train ? "training" : "validation",
+                       " text begins with words that are mostly <unk>, not in the vocabulary"));
   const TransformerOptions& m = model.options().transformer;
   const Index tokens = options.integer("train.batch") * options.integer("train.block");
   const Index width = data.tokenizer->vocab_size();
@@ -32,8 +36,9 @@ void describe(Console& console, const Options& options, const LanguageData& data
   check_memory(bytes, model.parameters().device());
 }
 
-// Where the embedded grammar stands beside the model: its loss can never fall below the entropy.
-void compare_with_grammar(Console& console, double loss) {
+// Where the embedded grammar stands beside the model: its loss can never fall below the entropy, which is per word.
+void compare_with_grammar(Console& console, const Tokenizer& tokenizer, double loss) {
+  if (tokenizer.name() != "word") return;
   const StoryGrammar grammar;
   console.say(text("the stories' entropy is ", fixed(grammar.entropy_per_token(), 4),
                    " nats per token (no model can do better); without memory of the story ",
@@ -70,7 +75,7 @@ int evaluate_saved(const Options& options, Console& console, Device device) {
   console.say(text(folder.path().string(), ", best weights (step ", saved.step, "): validation loss ",
                    fixed(result.loss, 6), " nats per token over ", grouped(result.targets), " tokens, ", result.words,
                    ", ", fixed(result.summary.at("valid_bits_per_byte").get<double>(), 4), " bits per byte"));
-  if (data.embedded) compare_with_grammar(console, result.loss);
+  if (data.embedded) compare_with_grammar(console, *saved.tokenizer, result.loss);
   return 0;
 }
 
@@ -135,7 +140,7 @@ int train(Options& options, Console& console) {
                    fixed(number_from_json(s.at("valid_ppl"), "summary"), 3), "; best ",
                    fixed(number_from_json(s.at("best_valid_loss"), "summary"), 4), " at step ",
                    trainer.state().best_step));
-  if (data.embedded) compare_with_grammar(console, trainer.state().best_loss);
+  if (data.embedded) compare_with_grammar(console, *data.tokenizer, trainer.state().best_loss);
   const std::string path = folder.path().string();
   console.say(text("run folder: ", path, "  (", make_command("generate", "--run=", path), ")"));
   return 0;

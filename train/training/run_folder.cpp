@@ -242,6 +242,7 @@ void RunFolder::write_config(const Options& options) const {
   check_claim();
   Json config = {{"program", options.program()}};
   config.update(options.effective());
+  config["resume"] = false;  // how it was started is no setting of a run, which the file may make once more
   write_json_atomic(file("config.json"), config);
 }
 
