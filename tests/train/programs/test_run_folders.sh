@@ -32,7 +32,7 @@ one_folder() {
 }
 ok "of those for one folder one runs, and the others are told who has it" one_folder
 
-"$bin/train_lm" "${lm[@]}" --train.steps=1000000 --train.save_every=2 --out=busy >busy.out 2>&1 </dev/null &
+"$bin/train_lm" "${lm[@]}" --train.batch=64 --train.steps=3000 --train.save_every=2 --out=busy >busy.out 2>&1 </dev/null &
 pid=$!
 later busy 3
 in_use() { run 1 "$@" && complained "'busy.* is in use by process $pid on $(hostname) since 20.*kill -TERM"; }
