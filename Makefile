@@ -466,7 +466,7 @@ generate: $(BUILD)/generate ## continues a text with the last run's language mod
 predict: $(BUILD)/predict ## labels the lines of standard input with the last run's classifier
 	@exec $(BUILD)/predict $(ARGS)
 
-compare: $(BUILD)/compare ## puts the runs RUNS="DIR DIR ..." side by side into compare.html
+compare: $(BUILD)/compare ## puts the runs RUNS="DIR DIR ..." side by side into runs/compare.html
 	@exec $(BUILD)/compare $(RUNS) $(ARGS)
 
 kernels: $(BUILD)/kernels ## adds what the attention of the run RUN=DIR has learned to its report.html

@@ -2,15 +2,26 @@
 #include "tensor/device_memory.h"
 
 #if !defined(FLEXFORMER_CUDA)
+#include <unistd.h>
+
 #include "tensor/error.h"
 
 namespace flexformer::device {
 namespace {
-[[noreturn]] void refuse() { fail("cuda: ", trouble()); }
+constexpr const char* kNoCuda = "this build has no CUDA; rebuild with 'make CUDA=1'";
+[[noreturn]] void refuse() { fail("cuda: ", kNoCuda); }
+
+// On Linux, and on Windows' Linux.
+bool has_driver() {
+  for (const char* file : {"/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1"})
+    if (access(file, F_OK) == 0) return true;
+  return false;
+}
 }  // namespace
 
+// Where there is no GPU, another build would not help.
 const std::string& trouble() {
-  static const std::string said = "this build has no CUDA; rebuild with 'make CUDA=1'";
+  static const std::string said = has_driver() ? kNoCuda : "there is no NVIDIA GPU here";
   return said;
 }
 

@@ -144,7 +144,7 @@ int run(Options& options) {
 int main(int argc, char** argv) {
   using namespace flexformer;
   Options options("bench", "Measures the speed and memory of products, attention and whole models.");
-  options.add_text("out", "bench.json", "file for the figures as JSON");
+  options.add_path("out", "bench.json", "file for the figures as JSON");
   options.add_text("only", "", "sections, separated by commas: " + bench::section_names() + "; empty: all");
   options.add_text("case", "", "one measurement instead, printed as a line of JSON; a wrong name lists the right ones");
   options.add_integer("repeats", 5, {.min = 1, .max = 1000, .help = "figures of --case, after one call to warm up"});

@@ -285,7 +285,7 @@ int main(int argc, char** argv) {
   using namespace flexformer;
   Options options("figure_efficiency",
                   "Draws time and memory of every kind of attention against the length of the text.");
-  options.add_text("out", "figure-efficiency", "files to write: this name with .json, .txt and .svg");
+  options.add_path("out", "figure-efficiency", "files to write: this name with .json, .txt and .svg");
   options.add_text("kinds", "all", "kinds of attention, separated by commas; softmax_plain: from plain ops");
   options.add_text("lengths", "256,512,1024,2048,4000,8192,16384",
                    "tokens of the text, separated by commas; softmax_plain is left out where memory does not suffice");

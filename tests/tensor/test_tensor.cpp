@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 
+#include "tensor/device_memory.h"
 #include "tensor/kernels.h"
 
 namespace flexformer {
@@ -152,7 +153,7 @@ TEST_CASE("bfloat16 on the host can be read, but is no argument of kernels there
 
 #if !defined(FLEXFORMER_CUDA)
 TEST_CASE("a kernel for CUDA is refused by a build without it") {
-  check_error([] { Tensor::empty({1}, DType::f32, Device::cuda); }, "rebuild with 'make CUDA=1'");
+  check_error([] { Tensor::empty({1}, DType::f32, Device::cuda); }, device::trouble());
   check_error([] { launch(Device::cuda, SquaredNorms{.sums = nullptr, .arrays = nullptr, .count = 0}); },
               "rebuild with 'make CUDA=1'");
 }

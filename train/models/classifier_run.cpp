@@ -152,13 +152,13 @@ std::vector<Index> rows_of_classes(const EncodedTexts& texts, const LabelMap& la
 }  // namespace
 
 void add_classifier_options(Options& options) {
-  options.add_text(
+  options.add_path(
       "data.train", "",
       "labelled texts or pictures: a table, a folder with a folder of .txt files for each class, ListOps or "
       "Pathfinder of the Long Range Arena, MNIST's images file, CIFAR-10's batches; .gz is fine; empty: the "
       "embedded ListOps task");
-  options.add_text("data.valid", "", "the same to validate on; empty: a tenth of each class of data.train");
-  options.add_text("data.test", "", "the same to test the best model on at the end");
+  options.add_path("data.valid", "", "the same to validate on; empty: a tenth of each class of data.train");
+  options.add_path("data.test", "", "the same to test the best model on at the end");
   options.add_real("data.test_share", 0,
                    {.max = 1,
                     .below = true,
@@ -255,6 +255,16 @@ std::vector<std::string> ClassifierData::description() const {
   lines.push_back(labels->is_regression() ? text("labels: numbers, mean ", fixed(labels->mean(), 3),
                                                  ", standard deviation ", fixed(labels->deviation(), 3))
                                           : class_shares());
+  for (const EncodedTexts* texts : {&train_texts, &valid_texts, &test_texts})
+    if (const Index unknown = std::ranges::count_if(
+            texts->rows, [&](const EncodedText& row) { return tokenizer->mostly_unknown(row.ids); });
+        2 * unknown > Index(texts->rows.size()))
+      lines.push_back(
+          text("warning: ", count_and_share(unknown, texts->rows.size(), "rows"), " of the ",
+               texts == &train_texts   ? "training"
+               : texts == &valid_texts ? "validation"
+                                       : "test",
+               " set are mostly <unk>: words that the vocabulary lacks (data.min_count=1 keeps rare ones)"));
   if (valid_is_train) lines.push_back("warning: no class has two rows to share; validation is on the training rows");
   std::string shared;
   const auto add_shared = [&](const char* rows, const Table& other) {

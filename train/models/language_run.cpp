@@ -35,11 +35,11 @@ std::string story_words() {
 }  // namespace
 
 void add_language_options(Options& options) {
-  options.add_text("data.train", "",
+  options.add_path("data.train", "",
                    "text file to train on; empty: stories of the embedded grammar, with " + story_words());
-  options.add_text("data.valid", "", "text file to validate on; empty: the last tenth of data.train");
+  options.add_path("data.valid", "", "text file to validate on; empty: the last tenth of data.train");
   add_tokenizer_options(options, "char", "; embedded stories: word");
-  options.add_text("data.cache", "auto",
+  options.add_path("data.cache", "auto",
                    "where the tokens of texts of 16 MB and more are kept for later runs: auto (beside the text as "
                    "FILE.tokens-*, else in the run folder), none (in memory), or a folder");
   options.add_integer("data.valid_stride", 0,

@@ -9,6 +9,7 @@
 #include "train/reports/report.h"
 #include "train/training/distillation_task.h"
 #include "train/util/program.h"
+#include "train/util/utf8.h"
 
 namespace flexformer {
 namespace {
@@ -22,14 +23,14 @@ std::vector<std::string> student_kinds() {
 }
 
 void add_distill_options(Options& options) {
-  options.add_text("run", "", "run folder of the teacher, a model with softmax attention");
-  options.add_text("out", "", "run folder to write; empty: the next free one under runs/");
+  options.add_path("run", "", "run folder of the teacher, a model with softmax attention");
+  options.add_path("out", "", "run folder to write; empty: the next free one under runs/");
   options.add_flag("resume", false, "go on with the distillation in out");
-  options.add_text("kernels", "", "run folder whose kernels to start from: learned on another data set, say");
+  options.add_path("kernels", "", "run folder whose kernels to start from: learned on another data set, say");
   options.add_integer("seed", 1, {.max = 9.0e15, .help = "of the kernels' start, data order and dropout"});
   options.add_integer("log_every", 10, {.min = 1, .unit = "steps", .help = "between lines of metrics.jsonl"});
-  options.add_text("data.train", "", "data to train on; empty: the teacher's");
-  options.add_text("data.valid", "", "data to validate on; empty: the teacher's");
+  options.add_path("data.train", "", "data to train on; empty: the teacher's");
+  options.add_path("data.valid", "", "data to validate on; empty: the teacher's");
   options.add_choice("model.attention", "flexformer_n", student_kinds(), "kind of attention of the student");
   options.add_integer("model.features", 0, {.max = 1 << 16, .help = "as for training; 0: the head size"});
   options.add_real("model.floor", -1, {.min = -1, .max = 1, .below = true, .help = "as for training"});
@@ -218,15 +219,17 @@ int train_kernels(Student& student, RunFolder folder, Console& console, std::vec
 }
 
 // distill.json in the run folder keeps the command: a resumed one takes what is not given from there.
-void keep_command(Options& options, const RunFolder& folder) {
-  const std::filesystem::path path = folder.file("distill.json");
-  if (options.flag("resume") && std::filesystem::exists(path)) {
-    Options stored = options;
-    stored.load_effective(read_json(path), path.string());
-    for (const Key& key : options.keys())
-      if (!key.given) options.set(key.name, stored.value(key.name));
-  }
-  write_json_atomic(path, options.effective());
+constexpr const char* kCommand = "distill.json";
+
+void resume_command(Options& options, const RunFolder& folder) {
+  const std::filesystem::path path = folder.file(kCommand);
+  if (!options.flag("resume") || !std::filesystem::exists(path)) return;
+  Options stored = options;
+  stored.load_effective(read_json(path), path.string());
+  for (const Key& key : options.keys())
+    if (!key.given) options.set(key.name, stored.value(key.name));
+  check_enough_steps(options, folder.steps_done(), "finetune.steps");
+  check_enough_steps(options, RunFolder(folder.path() / "kernels").steps_done());
 }
 
 int distill(Options& options) {
@@ -234,12 +237,12 @@ int distill(Options& options) {
   Device device = use_machine_options(options);
   if (options.text("run").empty() && !options.flag("resume"))
     throw UsageError("which model shall be distilled? Give run=DIR, a trained teacher");
-  RunFolder folder = RunFolder::for_training(options.text("out"), "distilled", options.flag("resume"));
-  keep_command(options, folder);
+  RunFolder folder = RunFolder::for_training(options.text("out"), "distilled", options.flag("resume"), kCommand);
+  resume_command(options, folder);
   device = use_machine_options(options);  // as stored
   if (const std::string why = why_on_cpu(options); !why.empty()) console.say(why);
   const RunFolder teacher = RunFolder::for_use(options.text("run"), "");
-  RunFolder kernels = RunFolder::for_training((folder.path() / "kernels").string(), "", options.flag("resume"));
+  check_data_given(options, teacher);
   const std::unique_ptr<Student> student = make_student(options, teacher, device);
   const Parameters& parameters = student->parameters();
   teacher.load_best_without_kernels(parameters, student->vocabulary());
@@ -248,6 +251,11 @@ int distill(Options& options) {
     RunFolder::for_use(given, "").load_best_kernels(parameters);
   else if (options.text("start") == "fitted")
     fit_kernels(student->task());
+  write_json_atomic(folder.file(kCommand), options.effective());
+  folder.keep();
+  const std::filesystem::path inner = folder.path() / "kernels";
+  const RunFolder kernels =
+      RunFolder::for_training(inner.string(), "", options.flag("resume") && std::filesystem::exists(inner));
   for (const RunFolder& each : {folder, kernels}) student->write_vocabulary(each);
 
   std::vector<Stage> stages;
@@ -257,7 +265,7 @@ int distill(Options& options) {
                     student->task().evaluate({})});
   print_stages(console, stages);
   if (const int status = train_kernels(*student, kernels, console, stages)) {
-    console.say(text("the distillation goes on with: distill --out=", folder.path().string(), " --resume"));
+    console.say(text("the distillation goes on with: distill --out=", shell_word(folder.path().string()), " --resume"));
     return status;
   }
   print_stages(console, stages);

@@ -4,6 +4,7 @@
 #include "train/models/generation.h"
 #include "train/models/language_run.h"
 #include "train/util/program.h"
+#include "train/util/utf8.h"
 
 namespace flexformer {
 namespace {
@@ -36,13 +37,27 @@ class Stream {
   std::string stop_, held_;
 };
 
+std::vector<std::int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
+  std::vector<std::int32_t> ids;
+  try {
+    ids = tokenizer.encode(prompt);
+  } catch (const Error& error) {  // of the char tokenizer alone
+    std::string known;
+    for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id) known += tokenizer.token(id);
+    fail("prompt: ", error.what(), "; this model knows ", quote(known, 200));
+  }
+  if (tokenizer.mostly_unknown(ids))
+    std::cerr << "warning: most words of the prompt are unknown to this model, which reads them as <unk>" << std::endl;
+  return ids;
+}
+
 int generate(Options& options) {
   const Device device = use_machine_options(options);
   const RunFolder folder = RunFolder::for_use(options.text("run"), "train_lm");
   const SavedLanguageModel saved(folder, device);
   const Tokenizer& tokenizer = *saved.tokenizer;
   const SamplingOptions sampling{options.real("temperature"), options.integer("top_k"), options.real("top_p")};
-  std::vector<std::int32_t> prompt = tokenizer.encode(options.text("prompt"));
+  std::vector<std::int32_t> prompt = encode_prompt(tokenizer, options.text("prompt"));
   if (!prompt.empty()) std::cout << options.text("prompt") << std::flush;
   const bool no_prompt = prompt.empty();
   if (no_prompt) prompt.push_back(tokenizer.start_id());
@@ -76,7 +91,7 @@ int generate(Options& options) {
 
 int main(int argc, char** argv) {
   flexformer::Options options("generate", "Continues a prompt with a trained language model.");
-  options.add_text("run", "", "run folder of train_lm; empty: the newest under runs/");
+  options.add_path("run", "", "run folder of train_lm; empty: the newest under runs/");
   options.add_text("prompt", "", "text to continue; empty: start afresh");
   options.add_integer("tokens", 200, {.unit = "tokens", .help = "how many to generate"});
   options.add_real("temperature", 0.8, {.help = "below 1: more probable text; 0: always the most probable token"});

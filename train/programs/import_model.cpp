@@ -27,6 +27,7 @@ int import(Options& options) {
   const RunFolder folder = RunFolder::for_training(options.text("out"), "import", false);
   if (folder.has_best()) fail(folder.path().string(), " already holds a model; choose another out=DIR");
   for (const std::string& line : import_model(from, folder, import)) std::cout << line << "\n";
+  folder.keep();
   std::cout << "run folder: " << folder.path().string() << std::endl;
   return 0;
 }
@@ -37,10 +38,10 @@ int import(Options& options) {
 int main(int argc, char** argv) {
   flexformer::Options options("import_model",
                               "Turns a published GPT-2, Llama, llama2.c, BERT or RoBERTa model into a run folder.");
-  options.add_text("from", "",
+  options.add_path("from", "",
                    "folder with config.json, model.safetensors and the tokenizer's files; or llama2.c's .bin");
-  options.add_text("out", "", "run folder to make; empty: runs/import-1, 2, ...");
-  options.add_text("tokenizer", "", "file or folder with the tokenizer; empty: it lies beside the model");
+  options.add_path("out", "", "run folder to make; empty: runs/import-1, 2, ...");
+  options.add_path("tokenizer", "", "file or folder with the tokenizer; empty: it lies beside the model");
   options.add_text("labels", "",
                    "names of an encoder's classes, separated by commas, in the order of its outputs; empty: those of "
                    "config.json");

@@ -40,6 +40,7 @@ Batch make_batch(std::vector<std::vector<std::int32_t>> texts, Index tokens, con
 // Pieces of `tokens` tokens from the start of the given text or of the validation data. Only whole pieces follow the
 // first one: padding would be a token like any other to a language model.
 Batch language_batch(const Options& options, const SavedLanguageModel& saved, const RunFolder& folder) {
+  if (options.text("text").empty()) check_data_given(saved.options, folder, "a text: text");
   const Index tokens = std::min(options.integer("tokens"), saved.options.integer("train.block"));
   std::vector<std::int32_t> ids;
   if (!options.text("text").empty()) {
@@ -71,6 +72,7 @@ Batch classifier_batch(const Options& options, SavedClassifier& saved, const Run
     if (tab != std::string::npos) row.text2 = given.substr(tab + 1);
     texts.push_back(encode_row(row, *saved.tokenizer, encoding).ids);
   } else {
+    check_data_given(saved.options, folder, "a text: text");
     const ClassifierData data = load_classifier_data(saved.options, load_tokenizer(folder), saved.labels, true);
     for (const EncodedText& row : data.valid_texts.rows)
       if (Index(texts.size()) < kTexts) texts.push_back(row.ids);
@@ -128,13 +130,16 @@ std::string classifier_section(const Options& options, const RunFolder& folder) 
 int kernels(Options& options) {
   use_machine_options(options);
   if (options.text("run").empty()) throw UsageError("which model shall be shown? Give run=DIR, the folder of a run");
-  const RunFolder folder = RunFolder::for_use(options.text("run"), "");
+  RunFolder folder = RunFolder::for_use(options.text("run"), "");
+  const std::string& out = options.text("out");
+  if (out.empty()) folder.claim();  // a run that goes on rewrites its report
   const RunRecord run = read_run(folder.path());
   const std::string shown =
       run.program == "train_lm" ? language_section(options, folder) : classifier_section(options, folder);
-  write_file_atomic(folder.file("report.html"), report_html(run, run.trained ? "not finished" : "imported", shown));
-  std::cout << text("the attention of ", folder.path().string(), " is in ", folder.file("report.html").string(),
-                    ", section Kernels; training that goes on writes the report without it")
+  const std::filesystem::path page = out.empty() ? folder.file("report.html") : std::filesystem::path(out);
+  write_file_atomic(page, report_html(run, run.trained ? "not finished" : "imported", shown));
+  std::cout << text("the attention of ", folder.path().string(), " is in ", page.string(), ", section Kernels",
+                    out.empty() ? "; training that goes on writes the report without it" : "")
             << "\n";
   return 0;
 }
@@ -144,7 +149,8 @@ int kernels(Options& options) {
 
 int main(int argc, char** argv) {
   flexformer::Options options("kernels", "Adds what a trained model's attention has learned to its run's report.html.");
-  options.add_text("run", "", "run folder of train_lm, train_classifier, distill or import_model");
+  options.add_path("run", "", "run folder of train_lm, train_classifier, distill or import_model");
+  options.add_path("out", "", "file to write; empty: report.html of the run, which must not be training just now");
   options.add_text("text", "",
                    "text to attend to, a tab between the two of a pair; empty: the beginning of the validation data");
   options.add_integer("tokens", 64,

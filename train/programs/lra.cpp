@@ -82,8 +82,10 @@ std::vector<std::string> command(const Sweep& sweep, const std::string& task, co
                                  std::int64_t seed) {
   std::vector<std::string> words = {sweep.trainer, "--config=" + sweep.config(task)};
   if (sweep.scale == "small") words.push_back("--config=" + sweep.configs + "/lra-small.json");
-  for (const std::string& word : {"--model.attention=" + kind, text("--seed=", seed),
-                                  "--out=" + sweep.folder(task, kind, seed).string(), std::string("--resume=true")})
+  const fs::path folder = sweep.folder(task, kind, seed);
+  std::error_code error;
+  for (const std::string& word : {"--model.attention=" + kind, text("--seed=", seed), "--out=" + folder.string(),
+                                  std::string("--resume=") + (fs::exists(folder, error) ? "true" : "false")})
     words.push_back(word);
   words.insert(words.end(), sweep.more.begin(), sweep.more.end());
   return words;
@@ -181,8 +183,8 @@ int main(int argc, char** argv) {
   options.add_text("kinds", "all", "kinds of attention, separated by commas");
   options.add_text("seeds", "1,2,3", "one run each");
   options.add_choice("scale", "full", {"full", "small"}, "small: what configs/lra-small.json changes, for a laptop");
-  options.add_text("out", "", "folder of the run folders and results.*; empty: runs/lra, or runs/lra-small");
-  options.add_text("configs", "train/configs", "folder of lra-TASK.json");
+  options.add_path("out", "", "folder of the run folders and results.*; empty: runs/lra, or runs/lra-small");
+  options.add_path("configs", "train/configs", "folder of lra-TASK.json");
   options.add_text("args", "", "more options for every run, separated by spaces");
   const std::filesystem::path programs = std::filesystem::path(argv[0]).parent_path();
   return flexformer::run_program(options, argc, argv,

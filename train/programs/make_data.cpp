@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
   flexformer::Options options("make_data", "Writes the generated data sets of the Long Range Arena.");
   options.add_choice("kind", "pathfinder", {"pathfinder", "listops"},
                      "pictures of two dashed contours, are two marked ends connected; or nested list operations");
-  options.add_text("out", "", "folder to write; empty: its name in the Long Range Arena, under data/");
+  options.add_path("out", "", "folder to write; empty: its name in the Long Range Arena, under data/");
   options.add_integer("rows", 0,
                       {.unit = "rows", .help = "0: as many as the original, 200000 pictures or 96000 training rows"});
   options.add_integer("held_out", 2000, {.unit = "rows", .help = "of ListOps, for validation, and again for the test"});

@@ -1,5 +1,7 @@
 // predict: labels texts or pictures with a trained classifier, one line of output for each line or picture of the
 // input.
+#include <unistd.h>
+
 #include <cmath>
 #include <fstream>
 #include <iostream>
@@ -14,9 +16,9 @@ namespace {
 
 // What the model says of one text, the same whatever it is asked together with: a probability for each class, or the
 // number.
-std::vector<double> answer(const SavedClassifier& saved, const Row& row) {
+std::vector<double> answer(const SavedClassifier& saved, EncodedText text) {
   EncodedTexts one;
-  one.rows.push_back(encode_row(row, *saved.tokenizer, encoding_options(saved.options)));
+  one.rows.push_back(std::move(text));
   const Index index = 0;
   const std::vector<float> outputs = classify(*saved.model, one, std::span(&index, 1), {}).value().to_vector();
   if (saved.labels.is_regression()) return {saved.labels.mean() + saved.labels.deviation() * double(outputs[0])};
@@ -26,6 +28,10 @@ std::vector<double> answer(const SavedClassifier& saved, const Row& row) {
   for (float logit : outputs) sum += p.emplace_back(std::exp(double(logit) - largest));
   for (double& value : p) value /= sum;
   return p;
+}
+
+EncodedText encode(const SavedClassifier& saved, const Row& row) {
+  return encode_row(row, *saved.tokenizer, encoding_options(saved.options));
 }
 
 void print(const std::vector<double>& p, const LabelMap& labels, bool json) {
@@ -66,7 +72,7 @@ int predict(Options& options) {
   if (is_picture_format(format)) {
     if (path.empty()) throw UsageError("this model reads pictures; give file=FILE, a PNG, IDX or CIFAR-10 file");
     for (std::string& picture : read_pictures(path))
-      print(answer(saved, {std::move(picture), {}, {}, 0}), saved.labels, options.flag("json"));
+      print(answer(saved, encode(saved, {std::move(picture), {}, {}, 0})), saved.labels, options.flag("json"));
     return 0;
   }
   std::ifstream file;
@@ -78,15 +84,26 @@ int predict(Options& options) {
   std::istream& in = path.empty() ? std::cin : file;
   const std::string source = path.empty() ? "standard input" : path;
   const bool pair = encoding_options(saved.options).pair, listops = format == "listops";
-  Index number = 0;
+  if (path.empty() && isatty(STDIN_FILENO))
+    std::cerr << "reading texts from the keyboard, one a line" << (pair ? ", a tab between the two of a pair" : "")
+              << "; Ctrl-D ends" << std::endl;
+  Index number = 0, unknown = 0, first_unknown = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
     if (number == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
     Row row = row_from(line, pair, source, number);
     if (listops) row.text = without_parentheses(row.text);
-    print(answer(saved, row), saved.labels, options.flag("json"));
+    EncodedText encoded = encode(saved, row);
+    const bool words = !trim(row.text + row.text2).empty();
+    if (words && (saved.tokenizer->mostly_unknown(encoded.ids) || saved.tokenizer->mostly_unknown(encoded.ids2)))
+      if (++unknown == 1) first_unknown = number;
+    print(answer(saved, std::move(encoded)), saved.labels, options.flag("json"));
   }
   if (number == 0) fail(source, ": no text to label");
+  if (unknown)
+    std::cerr << text("warning: ", unknown, " of ", number, " texts (the first: ", printable(source), ":",
+                      first_unknown, ") are mostly words unknown to this model, so its answers mean little there")
+              << std::endl;
   return 0;
 }
 
@@ -95,8 +112,8 @@ int predict(Options& options) {
 
 int main(int argc, char** argv) {
   flexformer::Options options("predict", "Labels texts, one a line, or pictures with a trained classifier.");
-  options.add_text("run", "", "run folder of train_classifier; empty: the newest under runs/");
-  options.add_text(
+  options.add_path("run", "", "run folder of train_classifier; empty: the newest under runs/");
+  options.add_path(
       "file", "",
       "text file, one text a line; empty: standard input. Of a model for pictures: a PNG, IDX or CIFAR-10 file");
   options.add_flag("json", false, "print JSON lines with all probabilities");

@@ -13,15 +13,23 @@
 namespace flexformer {
 namespace {
 
-// train.epochs -> train.steps, train.warmup and train.eval_every.
-void settle_epochs(Options& options, Index rows, bool embedded) {
-  if (!embedded && !options.given("train.epochs") && !options.given("train.steps")) options.set("train.epochs", 10.0);
+// train.epochs -> train.steps, and unless the run is `known` from before, train.warmup and train.eval_every.
+void settle_epochs(Options& options, Index rows, bool embedded, bool known) {
+  const bool by_steps = options.given("train.steps");
+  if (known && !options.given("train.epochs")) {
+    if (by_steps) options.set("train.epochs", 0.0);
+    return;
+  }
+  if (!embedded && !options.given("train.epochs") && !by_steps) options.set("train.epochs", 10.0);
   const double epochs = options.real("train.epochs");
   if (epochs == 0) return;
-  if (options.given("train.steps")) throw UsageError("give train.epochs or train.steps, not both");
   const Index per_epoch = TextTask::steps_per_epoch(rows, classification_options(options));
   const Index steps = std::max<Index>(1, Index(epochs * double(per_epoch) + 0.5));
+  if (by_steps && options.integer("train.steps") != steps)
+    throw UsageError(
+        text("give train.epochs or train.steps, not both: ", epochs, " epochs of these data are ", steps, " steps"));
   options.set("train.steps", steps);
+  if (known) return;
   if (!options.given("train.warmup")) options.set("train.warmup", steps / 10);
   if (!options.given("train.eval_every")) options.set("train.eval_every", per_epoch);
 }
@@ -31,6 +39,7 @@ int evaluate_saved(const Options& options, Console& console, Device device) {
   SavedClassifier saved(folder, device);
   for (const Key& key : options.keys())
     if (key.given && key.name.starts_with("data.")) saved.options.set(key.name, key.value);
+  if (!options.given("data.valid")) check_data_given(saved.options, folder, "data.valid");
   EncodedTexts texts;
   if (options.given("data.valid"))
     texts = load_labelled(saved.options, options.text("data.valid"), *saved.tokenizer, saved.labels);
@@ -78,24 +87,32 @@ int train(Options& options) {
   RunFolder folder = RunFolder::for_training(options.text("out"), "text", options.flag("resume"));
   const bool resumed = folder.has_checkpoint();
   std::optional<RunFolder> initial;  // whose weights to start from: they only make sense with its tokenizer and labels
-  if (resumed) {
+  const auto find_initial = [&] {
+    if (options.text("init").empty() || resumed) return;
+    initial = RunFolder::for_use(options.text("init"), "train_classifier");
+    check_data_given(options, *initial);
+  };
+  const bool known = options.flag("resume") && folder.has_config();  // also where it was killed before its first save
+  if (known) {
     folder.resume_options(options);
     device = use_machine_options(options);  // as stored
+    find_initial();
   } else {
-    if (!options.text("init").empty()) initial = RunFolder::for_use(options.text("init"), "train_classifier");
+    find_initial();
     if (initial) inherit_model_options(options, *initial);
     settle_model_options(options, false);
     settle_tokenizer_options(options);
   }
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<LabelMap> labels;
-  if (resumed || initial) {
+  if (resumed || initial ||
+      (known && !options.given("data.train") && std::filesystem::exists(folder.file("labels.json")))) {
     tokenizer = load_tokenizer(initial.value_or(folder));
     labels = load_labels(initial.value_or(folder));
   }
-  const ClassifierData data = load_classifier_data(options, std::move(tokenizer), std::move(labels), resumed);
+  const ClassifierData data = load_classifier_data(options, std::move(tokenizer), std::move(labels), known);
   record_tokenizer(options, *data.tokenizer);
-  if (!resumed) settle_epochs(options, Index(data.train_texts.rows.size()), data.embedded);
+  settle_epochs(options, Index(data.train_texts.rows.size()), data.embedded, known);
   TrainingOptions{options};
   Random random(std::uint64_t(options.integer("seed")));
   Classifier model(classifier_options(options, *data.tokenizer, data.labels->outputs()), random, device);
@@ -103,6 +120,7 @@ int train(Options& options) {
   describe(console, options, data, model);
   if (const std::string why = why_on_cpu(options); !why.empty()) console.say(why);
   if (!resumed) {
+    folder.begin(options);
     write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
     write_json_atomic(folder.file("labels.json"), data.labels->to_json());
   }
@@ -121,8 +139,8 @@ int train(Options& options) {
     return 128 + stop_signal();
   }
   console.say(text("trained ", trainer.state().step, " steps in ", duration(trainer.state().seconds),
-                   "; run folder: ", folder.path().string(), "  (make predict ARGS=\"--run=", folder.path().string(),
-                   " --file=texts.txt\")"));
+                   "; run folder: ", folder.path().string(), "  (",
+                   make_command("predict", "--run=", folder.path().string(), " --file=texts.txt"), ")"));
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "train/synthetic/story_grammar.h"
 #include "train/tokenizers/tokenizer_options.h"
 #include "train/util/program.h"
+#include "train/util/utf8.h"
 
 namespace flexformer {
 namespace {
@@ -21,6 +22,10 @@ void describe(Console& console, const Options& options, const LanguageData& data
                    : t.split_off ? ", validation split off the end"
                                  : ""));
   if (t.valid_is_train) console.say("warning: the text is too short to split; validation is on the training text");
+  for (const TokenRow* row : {&t.train, &t.valid})
+    if (data.tokenizer->mostly_unknown(row->part(0, std::min<std::size_t>(row->size(), 100000)).ids()))
+      console.say(text("warning: the ", row == &t.train ? "training" : "validation",
+                       " text begins with words that are mostly <unk>, not in the vocabulary"));
   const TransformerOptions& m = model.options().transformer;
   const Index tokens = options.integer("train.batch") * options.integer("train.block");
   const Index width = data.tokenizer->vocab_size();
@@ -31,8 +36,9 @@ void describe(Console& console, const Options& options, const LanguageData& data
   check_memory(bytes, model.parameters().device());
 }
 
-// Where the embedded grammar stands beside the model: its loss can never fall below the entropy.
-void compare_with_grammar(Console& console, double loss) {
+// Where the embedded grammar stands beside the model: its loss can never fall below the entropy, which is per word.
+void compare_with_grammar(Console& console, const Tokenizer& tokenizer, double loss) {
+  if (tokenizer.name() != "word") return;
   const StoryGrammar grammar;
   console.say(text("the stories' entropy is ", fixed(grammar.entropy_per_token(), 4),
                    " nats per token (no model can do better); without memory of the story ",
@@ -55,6 +61,7 @@ int evaluate_saved(const Options& options, Console& console, Device device) {
   SavedLanguageModel saved(folder, device);
   for (const char* key : {"data.train", "data.valid", "data.valid_stride", "data.cache", "train.block"})
     if (options.given(key)) saved.options.set(key, options.value(key));
+  if (!options.given("data.valid")) check_data_given(saved.options, folder, "data.valid");
   LanguageData data;
   const CacheOptions cache = cache_options(saved.options, folder, console);
   if (options.given("data.valid")) {  // the text to evaluate stands alone
@@ -68,7 +75,7 @@ int evaluate_saved(const Options& options, Console& console, Device device) {
   console.say(text(folder.path().string(), ", best weights (step ", saved.step, "): validation loss ",
                    fixed(result.loss, 6), " nats per token over ", grouped(result.targets), " tokens, ", result.words,
                    ", ", fixed(result.summary.at("valid_bits_per_byte").get<double>(), 4), " bits per byte"));
-  if (data.embedded) compare_with_grammar(console, result.loss);
+  if (data.embedded) compare_with_grammar(console, *saved.tokenizer, result.loss);
   return 0;
 }
 
@@ -79,18 +86,27 @@ int train(Options& options, Console& console) {
   RunFolder folder = RunFolder::for_training(options.text("out"), "lm", options.flag("resume"));
   const bool resumed = folder.has_checkpoint();
   std::optional<RunFolder> initial;  // whose weights to start from: they only make sense with its tokenizer
-  if (resumed) {
+  const auto find_initial = [&] {
+    if (options.text("init").empty() || resumed) return;
+    initial = RunFolder::for_use(options.text("init"), "train_lm");
+    check_data_given(options, *initial);
+  };
+  const bool known = options.flag("resume") && folder.has_config();  // also where it was killed before its first save
+  if (known) {
     folder.resume_options(options);
     device = use_machine_options(options);  // as stored
+    find_initial();
   } else {
     settle_story_options(options);
-    if (!options.text("init").empty()) initial = RunFolder::for_use(options.text("init"), "train_lm");
+    find_initial();
     if (initial) inherit_model_options(options, *initial);
     settle_model_options(options, true);
     settle_tokenizer_options(options);
   }
   TrainingOptions{options};  // refuses what does not fit together before any work is done
-  const bool has_tokenizer = resumed || initial;
+  const bool has_tokenizer =
+      resumed || initial ||
+      (known && !options.given("data.train") && std::filesystem::exists(folder.file("tokenizer.json")));
   LanguageData data = load_language_data(options, has_tokenizer ? load_tokenizer(initial.value_or(folder)) : nullptr,
                                          cache_options(options, folder, console));
   record_tokenizer(options, *data.tokenizer);
@@ -101,7 +117,10 @@ int train(Options& options, Console& console) {
   if (initial) initial->load_best(model.parameters(), data.tokenizer->fingerprint());
   describe(console, options, data, model);
   if (const std::string why = why_on_cpu(options); !why.empty()) console.say(why);
-  if (!resumed) write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
+  if (!resumed) {
+    folder.begin(options);
+    write_json_atomic(folder.file("tokenizer.json"), data.tokenizer->to_json());
+  }
   console.say(text("run folder: ", folder.path().string()));
 
   LanguageTask task(model, data.text, window_options(options, data.embedded),
@@ -121,9 +140,9 @@ int train(Options& options, Console& console) {
                    fixed(number_from_json(s.at("valid_ppl"), "summary"), 3), "; best ",
                    fixed(number_from_json(s.at("best_valid_loss"), "summary"), 4), " at step ",
                    trainer.state().best_step));
-  if (data.embedded) compare_with_grammar(console, trainer.state().best_loss);
-  console.say(
-      text("run folder: ", folder.path().string(), "  (make generate ARGS=\"--run=", folder.path().string(), "\")"));
+  if (data.embedded) compare_with_grammar(console, *data.tokenizer, trainer.state().best_loss);
+  const std::string path = folder.path().string();
+  console.say(text("run folder: ", path, "  (", make_command("generate", "--run=", path), ")"));
   return 0;
 }
 

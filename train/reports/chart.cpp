@@ -122,7 +122,7 @@ std::string exact(double value) {
   return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
 }
 
-std::string grid(const Axis& x, const Axis& y) {
+std::string grid(const Axis& x, const Axis& y, const std::string& across) {
   std::string out;
   for (std::size_t i = 0; i < y.ticks.size(); ++i) {
     const std::string at = number(y.at(y.ticks[i]));
@@ -134,6 +134,8 @@ std::string grid(const Axis& x, const Axis& y) {
     out += "<path class=\"tick\" d=\"M" + at + "," + number(kBottom) + "v5\"/><text class=\"x\" x=\"" + at + "\" y=\"" +
            number(kBottom + 20) + "\">" + x.label(i) + "</text>\n";
   }
+  out += "<text class=\"x\" x=\"" + number((x.from + x.to) / 2) + "\" y=\"" + number(kBottom + 40) + "\">" +
+         escape(across) + "</text>\n";
   return out + "<path class=\"axis\" d=\"M" + number(x.from) + "," + number(kBottom) + "H" + number(x.to) + "\"/>\n";
 }
 
@@ -217,7 +219,7 @@ std::string picture(const Chart& chart, const Range& steps, const Axis& y, const
                     "\" data-across=\"" + escape(chart.across) + (chart.whole ? "\" data-whole=\"" : "") +
                     "\" data-axes=\"";
   for (double end : {x.low, x.high, y.low, y.high}) out += exact(end) + " ";
-  out += std::string(x.log ? "log " : "linear ") + (y.log ? "log" : "linear") + "\">\n" + grid(x, y);
+  out += std::string(x.log ? "log " : "linear ") + (y.log ? "log" : "linear") + "\">\n" + grid(x, y, chart.across);
   int entry = 0;
   for (const Series& series : chart.series) out += curve(series, series.name.empty() ? -1 : entry++, x, y);
   return out + "<path class=\"cursor\" d=\"\"/>\n</svg>\n";

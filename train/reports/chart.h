@@ -38,7 +38,7 @@ struct Chart {
 std::string chart_html(const Chart& chart);
 // The picture alone, an <svg> element with these attributes; "" if there is no value. chart_style() of html.h draws it.
 std::string chart_svg(const Chart& chart, const std::string& attributes = "");
-inline constexpr double kChartHeight = 240;  // in the same units as Chart::width
+inline constexpr double kChartHeight = 252;  // in the same units as Chart::width
 
 // Multiples of 1, 2 or 5 times a power of ten within [low, high], about `count` of them, at least `least` apart.
 // Needs low < high.

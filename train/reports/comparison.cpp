@@ -19,8 +19,34 @@ Better better(const std::string& key) {
   return key == "mcc" || key == "valid_accuracy" || key == "test_accuracy" ? Better::higher : Better::neither;
 }
 
+template <class Of> bool all_alike(const std::vector<RunRecord>& runs, const Of& of) {
+  return std::ranges::all_of(runs, [&](const RunRecord& run) { return of(run) == of(runs.front()); });
+}
+
 bool one_program(const std::vector<RunRecord>& runs) {
-  return std::ranges::all_of(runs, [&](const RunRecord& run) { return run.program == runs.front().program; });
+  return all_alike(runs, [](const RunRecord& run) { return run.program; });
+}
+
+// Losses of a language model are per token: those of two tokenizers are of different things.
+bool is_per_token(const std::string& key) { return key.ends_with("valid_loss") || key == "valid_ppl"; }
+bool one_tokenizer(const std::vector<RunRecord>& runs) {
+  return runs.front().program != "train_lm" || all_alike(runs, [](const RunRecord& run) { return run.tokenizer; });
+}
+
+// Whether what the keys name was measured on the same data; where there is no file, a part of data.train is taken.
+bool one_set(const std::vector<RunRecord>& runs, const char* key) {
+  return all_alike(runs, [&](const RunRecord& run) {
+    const auto file = [&](const char* name) {
+      const Json value = run.config.value(name, Json());
+      return value.is_string() ? std::filesystem::path(value.get<std::string>()).lexically_normal().string() : "";
+    };
+    return file(key).empty() ? "part of " + file("data.train") : file(key);
+  });
+}
+
+bool is_comparable(const std::vector<RunRecord>& runs, const std::string& key) {
+  return runs.size() > 1 && one_program(runs) && one_set(runs, key.starts_with("test_") ? "data.test" : "data.valid") &&
+         (one_tokenizer(runs) || !is_per_token(key));
 }
 
 // The keys of all objects in the order of their first appearance.
@@ -38,8 +64,7 @@ std::string strong(const std::string& html) { return "<strong>" + html + "</stro
 const std::string kNothing = "<span class=\"soft\">–</span>";
 
 std::vector<std::string> figure_row(const std::vector<RunRecord>& runs, const std::string& key) {
-  const bool comparable = runs.size() > 1 && one_program(runs);
-  const Better wanted = comparable ? better(key) : Better::neither;
+  const Better wanted = is_comparable(runs, key) ? better(key) : Better::neither;
   const auto value = [&](const RunRecord& run) { return run.summary.value(key, Json()); };
   Json best;
   for (const RunRecord& run : runs) {
@@ -57,7 +82,7 @@ std::vector<std::string> figure_row(const std::vector<RunRecord>& runs, const st
 
 std::vector<std::string> head(const std::vector<RunRecord>& runs) {
   std::vector<std::string> cells = {""};
-  for (std::size_t i = 0; i < runs.size(); ++i) cells.push_back(escape(runs[i].path));
+  for (std::size_t i = 0; i < runs.size(); ++i) cells.push_back(escape_path(runs[i].path));
   return cells;
 }
 
@@ -69,7 +94,12 @@ std::string figures(const std::vector<RunRecord>& runs) {
     if (!run.finished())
       missing += text("<p class=\"note\">", escape(run.path), " has not finished: it stands at step ",
                       grouped(run.last_step), " and has no summary.json.</p>\n");
-  if (one_program(runs) && !rows.empty()) out += "<p class=\"soft\">Bold: the best.</p>\n";
+  if (one_program(runs) && !rows.empty())
+    out +=
+        std::string("<p class=\"soft\">Bold: the best") +
+        (one_set(runs, "data.valid") && one_set(runs, "data.test") ? "" : ", of what was measured on the same data") +
+        (one_tokenizer(runs) ? "" : "; not of losses per token, since the tokenizers differ, but of bits per byte") +
+        ".</p>\n";
   return out + (rows.empty() ? "" : html_table(head(runs), rows, true)) + missing;
 }
 
@@ -82,7 +112,7 @@ std::string differences(const std::vector<RunRecord>& runs) {
       const Json value = run.config.value(key, Json());
       differ |= value != runs.front().config.value(key, Json());
       const bool other = run.defaults.contains(key) && run.defaults[key] != value;
-      const std::string shown = value.is_null() ? kNothing : escape(setting_text(value));
+      const std::string shown = value.is_null() ? kNothing : escape_path(setting_text(value));
       row.push_back(other && !value.is_null() ? strong(shown) : shown);
     }
     if (differ && key != "out") rows.push_back(std::move(row));

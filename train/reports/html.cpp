@@ -72,7 +72,7 @@ figure svg { display: block; width: 100%; height: auto; touch-action: pan-y }
 .table { overflow-x: auto; margin-bottom: 14px }
 table { border-collapse: collapse; width: 100%; font-size: 14px }
 th, td { text-align: left; padding: 4px 14px 4px 0; border-bottom: 1px solid var(--rule); vertical-align: top;
-  overflow-wrap: anywhere }
+  overflow-wrap: break-word }
 th { font-weight: 500; color: var(--soft) }
 .numeric th + th, .numeric td + td { text-align: right; padding: 4px 0 4px 14px; font-variant-numeric: tabular-nums }
 .numeric td + td { white-space: nowrap }
@@ -193,6 +193,12 @@ std::string escape(std::string_view bytes) {
     }
     at += unit.length;
   }
+  return out;
+}
+
+std::string escape_path(std::string_view bytes) {
+  std::string out;
+  for (char c : escape(bytes)) out += c == '/' ? std::string("/<wbr/>") : std::string(1, c);
   return out;
 }
 

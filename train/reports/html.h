@@ -9,6 +9,7 @@ namespace flexformer {
 // Any bytes as text of an element or of an attribute in double quotes. Stray bytes, NUL and other characters that HTML
 // forbids become U+FFFD; tab, line feed and carriage return stay.
 std::string escape(std::string_view bytes);
+std::string escape_path(std::string_view bytes);  // the same; a line may break behind each slash
 
 // The style that a picture of chart.h needs outside of a page.
 std::string chart_style();

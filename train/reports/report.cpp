@@ -1,12 +1,12 @@
 #include "train/reports/report.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include "train/reports/html.h"
 #include "train/reports/report_parts.h"
 #include "train/util/files.h"
+#include "train/util/utf8.h"
 
 namespace flexformer {
 namespace {
@@ -160,23 +160,12 @@ std::string settings(const RunRecord& run) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& [key, value] : run.config.items()) {
     const bool other = run.defaults.contains(key) && run.defaults[key] != value;
-    const std::string shown = escape(setting_text(value));
+    const std::string shown = escape_path(setting_text(value));
     rows.push_back(other ? std::vector{"<strong>" + escape(key) + "</strong>", "<strong>" + shown + "</strong>"}
                          : std::vector{escape(key), shown});
   }
   return "<div>\n<h2>Settings</h2>\n<p class=\"soft\">Bold: not the key's default.</p>\n" + html_table({}, rows, true) +
          "</div>\n";
-}
-
-// A word of a shell command.
-std::string shell_word(const std::string& word) {
-  const bool plain = !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
-    return std::isalnum(c) || c == '/' || c == '.' || c == '_' || c == '-' || c == '+' || c >= 0x80;
-  });
-  if (plain) return word;
-  std::string out = "'";
-  for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
 }
 
 std::string commands(const RunRecord& run) {

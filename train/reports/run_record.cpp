@@ -117,6 +117,8 @@ RunRecord read_run(const fs::path& folder) {
     json_member(run.summary, "program", path.string());
     check_count(run.summary.size(), path.string());
   }
+  if (const fs::path path = files.file("tokenizer.json"); fs::exists(path))
+    run.tokenizer = fingerprint(read_file(path));
   if (fs::exists(files.file("labels.json"))) {
     const LabelMap labels = load_labels(files);
     for (Index c = 0; c < labels.size(); ++c) run.labels.push_back(labels.name(c));

@@ -27,6 +27,7 @@ struct RunRecord {
   std::vector<Sample> samples;                       // drawn by a language model at its validations
   std::optional<ConfusionMatrix> confusion;          // of a classifier's last validation
   std::vector<std::string> labels;                   // its classes, any bytes
+  std::string tokenizer;                             // fingerprint of tokenizer.json; "" without one
 
   bool trained = true;  // here; a published model that was imported has no metrics.jsonl
 

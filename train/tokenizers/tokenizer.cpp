@@ -156,6 +156,14 @@ std::int64_t Tokenizer::covered_bytes(std::string_view text, std::span<const std
 
 bool Tokenizer::is_special(std::int32_t id) const { return std::ranges::binary_search(special_ids_, id); }
 
+bool Tokenizer::mostly_unknown(std::span<const std::int32_t> ids) const {
+  const std::int32_t unknown = unknown_id();
+  if (unknown < 0) return false;
+  const auto many = std::ranges::count(ids, unknown);
+  const auto known = std::ranges::count_if(ids, [&](std::int32_t id) { return !is_special(id); });
+  return many > known;
+}
+
 std::int32_t Tokenizer::special_id(std::string_view special) const {
   static constexpr std::array<std::array<std::string_view, 3>, 4> aliases = {
       {{"<pad>", "[PAD]"}, {"<unk>", "[UNK]"}, {"<sep>", "[SEP]", "</s>"}, {"<cls>", "[CLS]", "<s>"}}};

@@ -68,6 +68,8 @@ class Tokenizer {
   // ("</s>") call them too.
   std::int32_t special_id(std::string_view special) const;
   std::int32_t unknown_id() const { return special_id("<unk>"); }
+  // More than half of these tokens are "<unk>", other special ones not counted: a model can make little of such a text.
+  bool mostly_unknown(std::span<const std::int32_t> ids) const;
   std::int32_t pad_id() const { return special_id("<pad>"); }
   std::int64_t special_count() const { return static_cast<std::int64_t>(special_ids_.size()); }
   // What to start generating from when there is no prompt: the newline if it is one token, else the first real token.

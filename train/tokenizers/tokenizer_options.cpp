@@ -8,7 +8,7 @@
 namespace flexformer {
 
 void add_tokenizer_options(Options& options, const std::string& kind, const std::string& note) {
-  options.add_text(
+  options.add_path(
       "data.tokenizer", kind,
       "how text is cut into tokens: byte, char, word, bpe, or a file or folder with a ready vocabulary "
       "(tokenizer.json, GPT-2's vocab.json and merges.txt, BERT's vocab.txt, sentencepiece's tokenizer.model, or "

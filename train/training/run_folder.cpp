@@ -16,11 +16,28 @@ constexpr Index kMost = Index(1) << 60;  // of steps and tokens: more could not 
 
 // Keys that may change on resume: they touch neither the model nor the data's order nor the random numbers.
 bool may_change(const std::string& key) {
-  static const char* const free[] = {
-      "out",        "resume",         "init",           "threads",          "device",           "cuda_graph",
-      "log_every",  "train.steps",    "train.lr",       "train.min_lr",     "train.warmup",     "data.train",
-      "data.valid", "data.test",      "data.cache",     "train.eval_every", "train.save_every", "train.patience",
-      "train.clip", "train.schedule", "train.kernel_lr"};
+  static const char* const free[] = {"out",
+                                     "resume",
+                                     "init",
+                                     "threads",
+                                     "device",
+                                     "cuda_graph",
+                                     "log_every",
+                                     "train.steps",
+                                     "train.lr",
+                                     "train.min_lr",
+                                     "train.warmup",
+                                     "data.train",
+                                     "data.valid",
+                                     "data.test",
+                                     "data.cache",
+                                     "train.eval_every",
+                                     "train.save_every",
+                                     "train.patience",
+                                     "train.clip",
+                                     "train.schedule",
+                                     "train.kernel_lr",
+                                     "train.epochs"};
   return std::any_of(std::begin(free), std::end(free), [&](const char* name) { return key == name; });
 }
 
@@ -123,21 +140,65 @@ TrainingState TrainingState::from_json(const Json& json, const std::string& sour
   return state;
 }
 
-RunFolder RunFolder::for_training(const std::string& out, const std::string& prefix, bool resume) {
-  fs::path path = out;
-  if (out.empty()) {
-    if (resume) fail("resume=true needs out=DIR: which run shall go on?");
-    for (int n = 1; path.empty() || fs::exists(path); ++n) path = fs::path("runs") / text(prefix, "-", n);
+namespace {
+
+// Without the separators and points at the end, which would be a name of their own.
+fs::path tidy(fs::path path) {
+  while (path.has_parent_path() && path != path.root_path() && (!path.has_filename() || path.filename() == "."))
+    path = path.parent_path();
+  return path;
+}
+
+std::shared_ptr<RunClaim> claim_next(const std::string& prefix, fs::path& path) {
+  for (int n = 1;; ++n) {
+    path = fs::path("runs") / text(prefix, "-", n);
+    if (std::shared_ptr<RunClaim> claim = RunClaim::make(path)) return claim;
   }
+}
+
+[[noreturn]] void fail_to_resume(const fs::path& path, const std::string& why) {
+  std::vector<std::string> runs;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path.parent_path().empty() ? "." : path.parent_path(), error))
+    if (fs::exists(entry.path() / "config.json", error)) runs.push_back(entry.path().filename().string());
+  const std::string near = nearest(path.filename().string(), runs);
+  fail("resume=true: ", why, near.empty() || near == path.filename() ? "" : "; the run nearest by name is " + near,
+       "; to begin a run there, leave out resume");
+}
+
+}  // namespace
+
+RunFolder RunFolder::for_training(const std::string& out, const std::string& prefix, bool resume, const char* record) {
+  if (out.empty() && resume) fail("resume=true needs out=DIR: which run shall go on?");
+  fs::path path = tidy(out);
+  if (resume && !fs::exists(path)) fail_to_resume(path, "there is no folder " + path.string());
+  std::shared_ptr<RunClaim> claim = out.empty() ? claim_next(prefix, path) : RunClaim::take(path);
   RunFolder folder(path);
+  folder.claim_ = claim;
   if (folder.has_checkpoint() && !resume)
     fail(path.string(), " already holds a checkpoint; go on with it by resume=true, or choose another out=DIR");
+  if (folder.is_imported())
+    fail(path.string(),
+         " already holds a model that was imported; to train it further, give it as init=DIR and choose ",
+         "another out=DIR");
+  if (resume && !fs::exists(folder.file(record)) && !claim->was_empty())
+    fail_to_resume(path, text("no run has begun in ", path.string(), ", it has no ", record));
   std::error_code error;
   fs::create_directories(path / "checkpoint", error);
   if (error) fail("cannot make the run folder ", path.string(), ": ", error.message());
   remove_stale_temporaries(path);
   remove_stale_temporaries(path / "checkpoint");
   return folder;
+}
+
+void RunFolder::claim() { claim_ = RunClaim::take(tidy(path_)); }
+
+void RunFolder::keep() const {
+  if (claim_) claim_->keep();
+}
+
+void RunFolder::check_claim() const {
+  if (claim_) claim_->check();
 }
 
 RunFolder RunFolder::for_use(const std::string& run, const std::string& program) {
@@ -170,10 +231,18 @@ RunFolder RunFolder::for_use(const std::string& run, const std::string& program)
 
 bool RunFolder::has_checkpoint() const { return fs::exists(with_ending(path_, kLast, ".safetensors")); }
 bool RunFolder::has_best() const { return fs::exists(with_ending(path_, kBest, ".safetensors")); }
+bool RunFolder::is_imported() const { return has_best() && !has_checkpoint() && !fs::exists(file("metrics.jsonl")); }
+
+Index RunFolder::steps_done() const {
+  const fs::path copy = with_ending(path_, kLast, ".json");
+  return fs::exists(copy) ? json_get<std::int64_t>(read_json(copy), "step", copy.string()) : 0;
+}
 
 void RunFolder::write_config(const Options& options) const {
+  check_claim();
   Json config = {{"program", options.program()}};
   config.update(options.effective());
+  config["resume"] = false;  // how it was started is no setting of a run, which the file may make once more
   write_json_atomic(file("config.json"), config);
 }
 
@@ -199,13 +268,20 @@ void RunFolder::resume_options(Options& options) const {
          "); leave these keys out, or start a new run with another out=DIR");
 }
 
+void RunFolder::write_summary(const Json& summary) const {
+  check_claim();
+  write_json_atomic(file("summary.json"), summary);
+}
+
 void RunFolder::save_last(const Parameters& parameters, const Optimizer& optimizer, const TrainingState& state) const {
+  check_claim();
   NamedTensors tensors = parameters.tensors();
   for (NamedTensor& tensor : optimizer.state()) tensors.push_back(std::move(tensor));
   save(path_, kLast, std::move(tensors), state);
 }
 
 void RunFolder::save_best(const Parameters& parameters, const TrainingState& state) const {
+  check_claim();
   save(path_, kBest, parameters.tensors(), state);
 }
 
@@ -266,7 +342,10 @@ Index RunFolder::load_best_kernels(const Parameters& parameters) const {
       kernel_tensors(parameters, true), [&](const std::string& name) { return is_kernel(parameters, name); }, nullptr);
 }
 
-void RunFolder::log(const Json& line) const { append_to_file(file("metrics.jsonl"), dump_json(line) + "\n"); }
+void RunFolder::log(const Json& line) const {
+  check_claim();
+  append_to_file(file("metrics.jsonl"), dump_json(line) + "\n");
+}
 
 void RunFolder::rewind(Index last_step) const {
   for (const char* name : {"summary.json", "report.html"}) fs::remove(file(name));
@@ -285,6 +364,11 @@ void RunFolder::rewind(Index last_step) const {
 std::unique_ptr<Tokenizer> load_tokenizer(const RunFolder& folder) {
   const fs::path path = folder.file("tokenizer.json");
   return Tokenizer::from_json(read_json(path), path.string());
+}
+
+void check_data_given(const Options& options, const RunFolder& folder, const char* key) {
+  if (options.text("data.train").empty() && folder.is_imported())
+    fail(folder.path().string(), " holds an imported model, which brings no data with it; give ", key, "=FILE");
 }
 
 }  // namespace flexformer

@@ -14,6 +14,7 @@
 #include "nn/optim.h"
 #include "nn/safetensors.h"
 #include "train/tokenizers/tokenizer.h"
+#include "train/training/run_claim.h"
 #include "train/util/config.h"
 
 namespace flexformer {
@@ -41,9 +42,16 @@ class RunFolder {
  public:
   explicit RunFolder(std::filesystem::path path) : path_(std::move(path)) {}
 
-  // The folder a training program writes to. An empty `out` takes the first free runs/PREFIX-N. A folder that holds a
-  // complete checkpoint is an error unless `resume`; interrupted leftovers of earlier saves are removed.
-  static RunFolder for_training(const std::string& out, const std::string& prefix, bool resume);
+  // The folder a training program writes to, which it has for itself while a copy of this object lives (RunClaim). An
+  // empty `out` makes the first free runs/PREFIX-N. Throws Error for a folder that holds a complete checkpoint, unless
+  // `resume`, and for one with an imported model. With `resume` a run must have begun there, as its file `record`
+  // shows, or the folder be empty. Interrupted leftovers of earlier saves are removed. Unless begin() or keep()
+  // follows, all that was made is removed again.
+  static RunFolder for_training(const std::string& out, const std::string& prefix, bool resume,
+                                const char* record = "config.json");
+  // Claims a folder that is there, to write a report into it.
+  void claim();
+  void keep() const;  // it stays from here on, whatever happens
   // The folder a finished or interrupted run of `program` left (empty: of any); an empty `run` takes the newest under
   // runs/ made by `program`.
   static RunFolder for_use(const std::string& run, const std::string& program);
@@ -52,10 +60,15 @@ class RunFolder {
   std::filesystem::path file(const char* name) const { return path_ / name; }
   bool has_checkpoint() const;
   bool has_best() const;
+  bool has_config() const { return std::filesystem::exists(file("config.json")); }
+  // A model that import_model wrote and that has not been trained here: nothing says which data it knows.
+  bool is_imported() const;
+  Index steps_done() const;  // of the checkpoint, by the copy beside it; 0 without one
 
   void write_config(const Options& options) const;  // config.json: "program" and every key's value
-  void load_config(Options& options) const;         // the inverse
-  void write_summary(const Json& summary) const { write_json_atomic(file("summary.json"), summary); }
+  void begin(const Options& options) const { write_config(options), keep(); }  // before a run's first other file
+  void load_config(Options& options) const;                                    // the inverse
+  void write_summary(const Json& summary) const;
 
   // Settles the options of a resumed run: keys that were not given take their stored value; a given one that differs
   // throws Error with both values if it would change the model, the order of the data or the random numbers.
@@ -83,12 +96,18 @@ class RunFolder {
   void rewind(Index last_step) const;
 
  private:
+  void check_claim() const;  // before each write of a run that goes on
   Index load_best_part(const NamedTensors& targets, const std::function<bool(const std::string& name)>& wanted,
                        const std::string* vocabulary) const;
 
   std::filesystem::path path_;
+  std::shared_ptr<RunClaim> claim_;
 };
 
 std::unique_ptr<Tokenizer> load_tokenizer(const RunFolder& folder);
+
+// Throws Error if data.train is not given and the model in `folder` was imported: the data that a program has embedded
+// are not those which such a model knows. `key` is what the message asks for.
+void check_data_given(const Options& options, const RunFolder& folder, const char* key = "data.train");
 
 }  // namespace flexformer

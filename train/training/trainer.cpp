@@ -7,6 +7,7 @@
 #include "tensor/parallel.h"
 #include "train/reports/report.h"
 #include "train/util/program.h"
+#include "train/util/utf8.h"
 
 namespace flexformer {
 namespace {
@@ -16,9 +17,9 @@ bool all_finite(const Tensor& tensor) { return std::isfinite(squared_norm(tensor
 }  // namespace
 
 void add_training_options(Options& options, const TrainingDefaults& d) {
-  options.add_text("out", "", "run folder to write; empty: the next free one under runs/");
+  options.add_path("out", "", "run folder to write; empty: the next free one under runs/");
   options.add_flag("resume", false, "go on with the run in out; keys that are not given keep their stored value");
-  options.add_text("init", "", "run folder whose best weights to start from");
+  options.add_path("init", "", "run folder whose best weights to start from");
   options.add_integer("seed", 1, {.max = 9.0e15, .help = "of weights, data order and dropout"});
   options.add_integer("log_every", 10, {.min = 1, .unit = "steps", .help = "between lines of metrics.jsonl"});
   options.add_integer("train.steps", d.steps, {.unit = "steps", .help = d.steps_help});
@@ -73,6 +74,15 @@ TrainingOptions::TrainingOptions(const Options& options) {
   optimizer.kernel_lr = float(options.real("train.kernel_lr"));
 }
 
+void check_enough_steps(const Options& options, Index done, const char* key) {
+  const bool by_epochs =
+      options.has("train.epochs") && options.given("train.epochs") && options.real("train.epochs") > 0;
+  if (options.integer(key) >= done || !(options.given(key) || by_epochs)) return;
+  const std::string asked = by_epochs ? text("train.epochs=", options.real("train.epochs"), ", that is ") : "";
+  fail(asked, key, "=", options.integer(key), " is less than the ", done,
+       " steps that this run has done; give as many or more (nothing was changed)");
+}
+
 Trainer::Trainer(const Options& options, RunFolder& folder, const Parameters& parameters, Task& task, Console& console)
     : options_(options),
       training_(options),
@@ -96,18 +106,21 @@ void Trainer::start(const std::string& data_fingerprint, const std::string& voca
     if (state_.data != data_fingerprint)
       console_.say("warning: the training data is not what this run was trained on so far; going on with the new data");
   } else if (options_.flag("resume")) {
-    console_.say("no complete checkpoint to resume: starting at step 0");
+    const std::string& data = options_.text("data.train");
+    console_.say("no complete checkpoint to resume: starting at step 0 on " +
+                 (data.empty() ? "the embedded data, since data.train is not given" : data));
   }
   state_.seed = training_.seed;
   state_.data = data_fingerprint;
   state_.vocabulary = vocabulary;
   folder_.rewind(resumed ? state_.step : -1);
-  folder_.write_config(options_);
+  folder_.begin(options_);
 }
 
 int Trainer::run(const std::string& data_fingerprint, const std::string& vocabulary) {
   if (folder_.has_checkpoint()) {
     state_ = folder_.load_last(parameters_, optimizer_, vocabulary);
+    check_enough_steps(options_, state_.step);
     if (had_finished()) {
       console_.say(text("this run has finished: ", state_.step, " of ", training_.steps, " steps are done; for more, ",
                         state_.step >= training_.steps ? "give a larger train.steps" : "change train.patience"));
@@ -262,9 +275,8 @@ void Trainer::save() {
 int Trainer::stopped(int signal) {
   save();
   write_report(folder_, console_, "stopped");
-  const std::string out = folder_.path().string();
-  const char* quote = out.find(' ') == std::string::npos ? "" : "'";  // to be pasted into a shell
-  console_.say(text("stopped at step ", state_.step, ", saved; go on with --out=", quote, out, quote, " --resume"));
+  console_.say(text("stopped at step ", state_.step, ", saved; go on with --out=", shell_word(folder_.path().string()),
+                    " --resume"));
   return 128 + signal;
 }
 

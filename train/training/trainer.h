@@ -55,6 +55,9 @@ struct TrainingDefaults {
 };
 void add_training_options(Options& options, const TrainingDefaults& defaults);
 
+// Throws Error if `key`, or train.epochs, was given with fewer steps than the run that goes on has done.
+void check_enough_steps(const Options& options, Index done, const char* key = "train.steps");
+
 // What add_training_options() declared, read once.
 struct TrainingOptions {
   explicit TrainingOptions(const Options& options);  // throws UsageError where they contradict each other
@@ -71,7 +74,7 @@ class Trainer {
   Trainer(const Options& options, RunFolder& folder, const Parameters& parameters, Task& task, Console& console);
 
   // Trains from the folder's checkpoint, if it has one, to the last step, evaluates, saves and fills summary(). Returns
-  // the status to leave with: 0, or 130 / 143 after a stop that was asked for. A run that had finished before is left
+  // the status to leave with: 0, or 128 + the signal that asked to stop. A run that had finished before is left
   // as it is, and summary() stays null. `vocabulary` is the fingerprint of tokenizer and labels.
   int run(const std::string& data_fingerprint, const std::string& vocabulary);
 

@@ -1,9 +1,13 @@
 // Every value takes the same road, wherever it comes from: text or JSON -> Value of the key's type -> limits.
 #include "train/util/config.h"
 
+#include <pwd.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <stdexcept>
 
@@ -112,9 +116,20 @@ std::pair<std::string, std::optional<std::string>> split_option(const std::strin
   return {word.substr(start, equals - start), word.substr(equals + 1)};
 }
 
+// "~/runs" -> "/home/me/runs". A name that is no user's stays as it is: files may be called so.
+std::string expand_home(const std::string& path) {
+  if (!path.starts_with("~")) return path;
+  const std::size_t end = std::min(path.find('/'), path.size());
+  const std::string user = path.substr(1, end - 1);
+  const char* home = user.empty() ? std::getenv("HOME") : nullptr;
+  if (const passwd* entry = home ? nullptr : user.empty() ? getpwuid(getuid()) : getpwnam(user.c_str()))
+    home = entry->pw_dir;
+  return home ? home + path.substr(end) : path;
+}
+
 void assign(Key& key, const std::optional<Value>& value, const std::string& shown, const std::string& source) {
   if (!value || !within_limits(key, *value)) reject_value(key, shown, source);
-  key.value = *value;
+  key.value = key.path ? expand_home(std::get<std::string>(*value)) : *value;
   key.given = true;
 }
 
@@ -147,6 +162,10 @@ void Options::add_real(const std::string& name, double default_value, const Limi
 
 void Options::add_text(const std::string& name, const std::string& default_value, const std::string& help) {
   declare(name, KeyType::text, default_value, {.help = help});
+}
+
+void Options::add_path(const std::string& name, const std::string& default_value, const std::string& help) {
+  declare(name, KeyType::text, default_value, {.help = help}).path = true;
 }
 
 void Options::add_choice(const std::string& name, const std::string& default_value, std::vector<std::string> choices,
@@ -242,7 +261,7 @@ Request Options::parse(const std::vector<std::string>& arguments) {
     if (key) assignments.emplace_back(key, *value);
     if (!key) config_files.push_back(*value);
   }
-  for (const std::string& path : config_files) load_config_file(path);
+  for (const std::string& path : config_files) load_config_file(expand_home(path));
   for (const auto& [key, value] : assignments) assign(*key, from_text(*key, value), value, command_line);
   return request;
 }

@@ -49,6 +49,7 @@ struct Key {
 
   Value value;
   bool given = false;  // set by the user, in a file or on the command line
+  bool path = false;   // a text that names a file or folder
 };
 
 enum class Request { run, help, version, print_config };
@@ -62,6 +63,9 @@ class Options {
   void add_integer(const std::string& name, std::int64_t default_value, const Limits& limits);
   void add_real(const std::string& name, double default_value, const Limits& limits);
   void add_text(const std::string& name, const std::string& default_value, const std::string& help);
+  // A text that names a file or folder: a `~` at its beginning, which a shell leaves alone behind --key=, stands for the
+  // user's home, `~name` for that of another.
+  void add_path(const std::string& name, const std::string& default_value, const std::string& help);
   void add_choice(const std::string& name, const std::string& default_value, std::vector<std::string> choices,
                   const std::string& help);
   // Without this, an argument that is no option is an error. `name` is shown in the usage line.

@@ -104,10 +104,15 @@ std::string read_unpacked(const std::filesystem::path& path) {
 }
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
-  temporary_ = path_;
-  temporary_ += text(".", getpid(), kTemporarySuffix);
-  descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail_with_reason("cannot write ");
+  // In another container a process of the same number may be writing the same file.
+  for (int n = 0; descriptor_ < 0; ++n) {
+    const std::filesystem::path name = text(path_.string(), ".", getpid(), "-", n, kTemporarySuffix);
+    descriptor_ = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor_ >= 0)
+      temporary_ = name;
+    else if (errno != EEXIST)
+      fail_with_reason("cannot write ");
+  }
 }
 
 AtomicFile::~AtomicFile() { discard(); }
@@ -133,8 +138,10 @@ void AtomicFile::overwrite_start(std::string_view bytes) {
 }
 
 void AtomicFile::commit() {
+  int failed;
+  while ((failed = fsync(descriptor_)) != 0 && errno == EINTR) continue;
   // EINVAL: a file system that cannot flush (some network mounts); the rename alone is then the best there is.
-  if (fsync(descriptor_) != 0 && errno != EINVAL) fail_with_reason("cannot write ");
+  if (failed && errno != EINVAL) fail_with_reason("cannot write ");
   if (close(std::exchange(descriptor_, -1)) != 0) fail_with_reason("cannot write ");
   if (rename(temporary_.c_str(), path_.c_str()) != 0) fail_with_reason("cannot replace ");
   temporary_.clear();

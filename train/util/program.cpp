@@ -44,11 +44,15 @@ namespace {
 #endif
 }
 
-volatile std::sig_atomic_t received_signal = 0;
+volatile std::sig_atomic_t received_signal = 0, insisted = 0;
 
+// Who asks once more by Ctrl-C or SIGTERM will not wait. The others come twice unmeant: a closed terminal and its shell
+// both send SIGHUP, SIGXCPU comes every second, and a batch system's SIGTERM follows its warning.
 void on_stop_signal(int signal) {
-  if (received_signal) _exit(128 + signal);
-  received_signal = signal;
+  if (!received_signal) received_signal = signal;
+  if (signal != SIGINT && signal != SIGTERM) return;
+  if (insisted) _exit(128 + signal);
+  insisted = 1;
 }
 
 // One line, whatever was quoted of a file.
@@ -90,9 +94,16 @@ int run_program(Options& options, int argc, char** argv, const std::function<int
 }
 
 void watch_stop_signals() {
-  struct sigaction action = {};
+  struct sigaction action = {}, before = {};
   action.sa_handler = on_stop_signal;
-  for (int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+  action.sa_flags = SA_RESTART;
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGPIPE}) {
+    sigaction(signal, nullptr, &before);
+    // nohup ignores SIGHUP, and that stays. A shell without job control ignores Ctrl-C for `program &`, and kill -INT
+    // should work all the same.
+    const bool ignored = before.sa_handler == SIG_IGN && signal != SIGINT && signal != SIGTERM;
+    if (!ignored) sigaction(signal, &action, nullptr);
+  }
 }
 
 int stop_signal() { return received_signal; }

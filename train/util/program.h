@@ -11,7 +11,9 @@ namespace flexformer {
 // failure becomes one line "error: ..." on stderr and status 1; a mistake in the options becomes status 2.
 int run_program(Options& options, int argc, char** argv, const std::function<int(Options&)>& body);
 
-// From here on SIGINT and SIGTERM only set stop_signal(); a second one leaves at once with 130 or 143.
+// From here on these signals only set stop_signal(): SIGINT, SIGTERM, SIGHUP (a closed terminal), SIGUSR1, SIGUSR2 and
+// SIGXCPU (batch systems), SIGPIPE (nobody reads the output any more). One that is ignored, as SIGHUP under nohup,
+// stays ignored. A second SIGINT or SIGTERM leaves at once with 130 or 143.
 void watch_stop_signals();
 // The signal that asked to stop, or 0. 128 + signal is the status to leave with.
 int stop_signal();

@@ -1,7 +1,9 @@
 // UTF-8 by the table of well-formed sequences (Unicode standard, table 3-7).
 #include "train/util/utf8.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "tensor/error.h"
 
@@ -130,6 +132,25 @@ std::string quote(std::string_view text, std::size_t limit) {
   std::size_t end = limit;
   while (end > 0 && limit - end < 3 && is_continuation(text, end)) --end;
   return flexformer::text("'", printable(text.substr(0, end)), "...'");
+}
+
+std::string shell_word(std::string_view word) {
+  const bool plain = !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
+    return std::isalnum(c) || c == '/' || c == '.' || c == '_' || c == '-' || c == '+' || c >= 0x80;
+  });
+  if (plain) return std::string(word);
+  std::string out = "'";
+  for (char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string make_command(std::string_view target, std::string_view option, std::string_view value,
+                         std::string_view more) {
+  std::string arguments;
+  for (char c : std::string(option) + shell_word(value) + std::string(more))
+    arguments += c == '$' ? std::string("$$") : std::string(1, c);
+  const bool simple = arguments.find_first_of("\"\\`$!") == std::string::npos;  // nothing that "..." would change
+  return "make " + std::string(target) + " ARGS=" + (simple ? "\"" + arguments + "\"" : shell_word(arguments));
 }
 
 std::string describe(const CodePoint& unit, std::string_view bytes) {

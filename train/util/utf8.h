@@ -41,6 +41,12 @@ std::string printable(std::string_view text);
 // printable() in single quotes, cut after about `limit` bytes.
 std::string quote(std::string_view text, std::size_t limit = 60);
 
+// A word of a shell command that stands for these bytes: in quotes where they need some.
+std::string shell_word(std::string_view word);
+// `make TARGET ARGS="..."` with one option as its argument: the bytes pass through the shell, make, and make's shell.
+std::string make_command(std::string_view target, std::string_view option, std::string_view value,
+                         std::string_view more = "");
+
 // "'ω' (U+03C9)", or "byte 0xE9 (not UTF-8)": how messages name one character.
 std::string describe(const CodePoint& unit, std::string_view bytes);
 

@@ -19,7 +19,8 @@ inline const std::vector<std::string> kFormats = {"gpt2", "llama", "bert", "robe
 inline RunFolder imported(const fs::path& from, const fs::path& to, const ImportOptions& options = {}) {
   const RunFolder folder = RunFolder::for_training(to.string(), "", false);
   import_model(from, folder, options);
-  return folder;
+  folder.keep();
+  return RunFolder(to);
 }
 
 inline SafetensorsFile weights_in(const fs::path& folder) {
@@ -61,10 +62,14 @@ struct Copy {
     change(file.tensors);
     write_file_atomic(path / "model.safetensors", write_safetensors(file));
   }
-  void import() const { imported(path, home.path() / "run"); }
+  void import() const {
+    fs::remove_all(home.path() / "run");
+    imported(path, home.path() / "run");
+  }
   void refused(const std::string& message) const {
     CAPTURE(message);
     CHECK_THROWS_WITH_AS(import(), doctest::Contains(message.c_str()), Error);
+    CHECK_FALSE(fs::exists(home.path() / "run"));
   }
   TemporaryFolder home;
   fs::path path;

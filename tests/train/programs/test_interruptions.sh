@@ -36,13 +36,30 @@ ok "SIGTERM leaves with 143" "stop TERM 143 && said 'stopped at step'"
 ok "a run stopped twice and resumed equals an unbroken one" \
   "run 0 train_lm \"\${lm[@]}\" ${long[*]} --out=int --resume && same_run int"
 
+for each in HUP:129 USR1:138 USR2:140 XCPU:152; do
+  start ${each%:*}
+  later ${each%:*} 3
+  kill "-${each%:*}" "$pid" 2>/dev/null  # they come more than once
+  ok "SIG${each%:*} saves too and leaves with ${each#*:}" \
+    "stop ${each%:*} ${each#*:} && said 'stopped at step .*, saved' && [ -e ${each%:*}/checkpoint/last.safetensors ]"
+done
+trap '' HUP
+start nohup
+trap - HUP
+later nohup 3
+kill -HUP "$pid"
+sleep 0.1
+ok "under nohup a run goes on" "stop TERM 143"
+"$bin/train_lm" "${lm[@]}" "${long[@]}" --out=pipe 2>err </dev/null | head -n 6 >out
+ended=${PIPESTATUS[0]}
+ok "a run whose output nobody reads any more is saved" "[ $ended = 141 ] && [ -e pipe/checkpoint/last.safetensors ]"
+
 start twice --train.batch=4096 --train.save_every=1
 later twice 2
 kill -INT "$pid"
 sleep 0.05
 ok "a second Ctrl-C leaves at once; the last save is whole" \
-  "stop INT 130 &&
-   run 0 train_lm \"\${lm[@]}\" ${long[*]} --train.batch=4096 --train.steps=1 --train.save_every=1 --out=twice --resume"
+  "stop INT 130 && run 0 train_lm --train.steps=\$((\$(column twice step | tail -n 1) + 1)) --out=twice --resume"
 
 start log
 later log 20
@@ -52,6 +69,7 @@ ok "the log of a killed run is there line by line" "[ \$(grep -c '^step .*loss' 
 
 killed() {
   local i hits=0
+  mkdir kill
   for i in $(seq "$kills"); do
     start kill --train.save_every=1 --resume
     sleep "0.$((RANDOM % 3))$((RANDOM % 10))"

@@ -172,9 +172,10 @@ TEST_CASE(
   chart.log_across = true;
   chart.width = 320;
   const std::string svg = chart_svg(chart, " x=\"7\"");
-  CHECK(svg.starts_with("<svg x=\"7\" viewBox=\"0 0 320 240\" role=\"img\" aria-label=\"Loss by N\""));
+  CHECK(svg.starts_with("<svg x=\"7\" viewBox=\"0 0 320 252\" role=\"img\" aria-label=\"Loss by N\""));
   CHECK(contains(chart_html(chart), svg.substr(11)));
   CHECK(contains(svg, "data-axes=\"100 10000 1 4 log linear\""));
+  CHECK(contains(svg, ">N</text>"));  // the axis has its name
   const std::string path = between(svg, "data-entry=\"0\" d=\"", "\"");
   const double from = std::stod(path.substr(1)), middle = std::stod(path.substr(path.find('L') + 1)),
                to = std::stod(path.substr(path.rfind('L') + 1));

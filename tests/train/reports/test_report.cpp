@@ -161,6 +161,45 @@ TEST_CASE("runs with different keys stand side by side; what one lacks is a dash
   CHECK(contains(equal, "/c has not finished: it stands at step 7"));
 }
 
+TEST_CASE("the best of several runs is bold only where the figures are of the same data and the same tokens") {
+  const TemporaryFolder home;
+  const char* const summary = R"({"program":"%","valid_loss":1.5,"valid_bits_per_byte":2.5})";
+  int made = 0;
+  const auto best = [&](const char* program, const std::string& tokenizer, const std::string& data) {
+    std::string config = text(R"({"format_version":1,"program":")", program, R"(","data":{"train":")", data, R"("}})"),
+                figures = summary;
+    figures.replace(figures.find('%'), 1, program);
+    if (made)
+      figures[figures.find("1.5")] = '3', figures[figures.find("2.5")] = '4';  // the first run is the better one
+    const std::string name = text("run", made++);
+    const fs::path folder = run_folder(home, name, "{\"step\":1,\"loss\":1.0}\n", config, figures);
+    home.file(name + "/tokenizer.json", tokenizer);
+    return read_run(folder);
+  };
+  struct {
+    const char *program, *tokenizer, *data;
+    bool loss, bits;
+  } const others[] = {{"train_lm", "a", "./x", true, true},
+                      {"train_lm", "b", "x", false, true},
+                      {"train_lm", "a", "y", false, false},
+                      {"train_classifier", "b", "x", false, false}};
+  const RunRecord first = best("train_lm", "a", "x");
+  for (const auto& other : others) {
+    const std::string html = comparison_html({first, best(other.program, other.tokenizer, other.data)});
+    CAPTURE(html);
+    CHECK(fault(html) == "");
+    CHECK(contains(html, "<td><strong>1.5</strong></td>") == other.loss);
+    CHECK(contains(html, "<td><strong>2.5</strong></td>") == other.bits);
+  }
+  CHECK(contains(comparison_html({best("train_classifier", "a", "x"), best("train_classifier", "b", "x")}),
+                 "<td><strong>3.5</strong></td>"));  // per row, whatever its tokens
+}
+
+TEST_CASE("words in tables stay whole on a narrow page, and long paths break behind slashes") {
+  CHECK_FALSE(contains(between(html_page("", ""), "th, td {", "}"), "anywhere"));
+  CHECK(escape_path("a/b<c") == "a/<wbr/>b&lt;c");
+}
+
 TEST_CASE("what is missing or damaged in a run folder is one error with file and line") {
   const TemporaryFolder home;
   const auto check = [&](const std::string& metrics, const std::string& said) {

@@ -27,6 +27,11 @@ class Captured {
   std::streambuf* before_;
 };
 
+// Makes a run folder, or opens it to go on, and lets go of it: tests open a folder again while a run in it still lives.
+inline void begin_again(const std::filesystem::path& out) {
+  RunFolder::for_training(out.string(), "", RunFolder(out).has_checkpoint()).keep();
+}
+
 // A power cut: thrown by a task when a certain step begins.
 struct PowerCut {};
 
@@ -129,7 +134,7 @@ class SmallRun {
       : options(program, ""), folder(out) {
     declare(options);
     options.parse(kTinyModel + arguments);
-    folder = RunFolder::for_training(out.string(), "", true);
+    begin_again(out);
     if (folder.has_checkpoint())
       folder.resume_options(options);
     else

@@ -45,7 +45,7 @@ struct ScriptedRun {
       : options("train_lm", ""), folder(out), task(parameters, std::move(valid_losses)) {
     add_language_options(options);
     options.parse(Arguments{"--train.eval_every=1", "--log_every=1", "--train.steps=4"} + arguments);
-    folder = RunFolder::for_training(out.string(), "", true);
+    begin_again(out);
     const Captured captured;
     Console console;
     Trainer trainer(options, folder, parameters, task, console);
@@ -311,7 +311,7 @@ TEST_CASE("a folder with a checkpoint is not overwritten unasked, and one withou
   const std::string stale = (home.path() / "checkpoint" / "last.safetensors.77.flexformer-tmp").string();
   std::ofstream(stale) << "half a file";
   REQUIRE(run.train() == 0);
-  CHECK(contains(run.said, "no complete checkpoint to resume: starting at step 0"));
+  CHECK(contains(run.said, "no complete checkpoint to resume: starting at step 0 on the embedded data"));
   CHECK(contains(message_of([&] { RunFolder::for_training(path, "", false); }),
                  path + " already holds a checkpoint; go on with it by resume=true"));
   RunFolder::for_training(path, "", true);
@@ -354,4 +354,16 @@ TEST_CASE("a tied output layer is saved once and is still tied after loading") {
   for (std::size_t i = 0; i < after.size(); ++i)
     if (i % V != 0) CHECK(after[i] == before[i]);
   CHECK(after[0] != before[0]);
+}
+
+TEST_CASE("fewer steps than are done are refused, and nothing is stored of that") {
+  const TemporaryFolder home;
+  Runs run(home.path(), small_text(), {"--train.steps=8", "--train.save_every=4"});
+  REQUIRE(run.train(7) == -1);
+  const std::string before = read_file(run.folder.file("config.json"));
+  Runs fewer(home.path(), small_text(), {"--train.steps=3"});
+  CHECK(contains(message_of([&] { fewer.train(); }), "train.steps=3 is less than the 4 steps that this run has done"));
+  CHECK(read_file(run.folder.file("config.json")) == before);
+  Runs same(home.path(), small_text(), {"--train.steps=4"});
+  CHECK(same.train() == 0);
 }

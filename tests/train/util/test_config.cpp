@@ -1,5 +1,7 @@
 // Options: one declaration a key, strict values, and messages that name key, value, what is allowed and what was meant.
 #include <doctest/doctest.h>
+#include <stdlib.h>
+
 #include <locale>
 #include <stdexcept>
 
@@ -266,4 +268,24 @@ TEST_CASE("the nearest candidate is found by edit distance") {
   CHECK(nearest("b", {"a", "c"}) == "a");
   CHECK(nearest("x", {}).empty());
   CHECK(nearest("layers" + std::string(5'000'000, 's'), {"model.layers"}) == "model.layers");
+}
+
+TEST_CASE("a ~ at the beginning of a path is the home folder, in files and on the command line; elsewhere it stays") {
+  const std::string home = std::getenv("HOME") ? std::getenv("HOME") : "";
+  Options options("program", "");
+  options.add_path("out", "", "a folder");
+  options.add_text("prompt", "", "a text");
+  const auto out = [&](const std::string& given) {
+    options.parse({"--out=" + given, "--prompt=" + given});
+    CHECK(options.text("prompt") == given);
+    return options.text("out");
+  };
+  setenv("HOME", "/home/me", 1);
+  CHECK(out("~/runs/x") == "/home/me/runs/x");
+  CHECK(out("~") == "/home/me");
+  CHECK(out("~root/x").find('~') == std::string::npos);
+  for (const char* same : {"", "a/~/b", "./~", "~nobody-of-this-name/x"}) CHECK(out(same) == same);
+  options.load_config(parse_json(R"({"out": "~/y"})", "c.json"), "c.json");
+  CHECK(options.text("out") == "/home/me/y");
+  home.empty() ? unsetenv("HOME") : setenv("HOME", home.c_str(), 1);
 }

@@ -235,3 +235,15 @@ TEST_CASE("lower case keeps the length and leaves stray bytes alone") {
   CHECK(trim(" \t a b \r\n") == "a b");
   CHECK(trim("  ") == "");
 }
+
+TEST_CASE("two writers of one file that have the same process number do not meet in a temporary") {
+  const TemporaryFolder home;
+  const std::filesystem::path path = home.path() / "file";
+  AtomicFile first(path), second(path);
+  first.write("the first, longer one");
+  second.write("the second");
+  first.commit();
+  CHECK(read_file(path) == "the first, longer one");
+  second.commit();
+  CHECK(read_file(path) == "the second");
+}
