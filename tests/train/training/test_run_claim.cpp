@@ -13,16 +13,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The message of whatever is thrown.
-template <class Body> std::string message(const Body& body) {
-  try {
-    body();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE("a run folder is in one process's hands, and a start that is refused leaves nothing") {
@@ -32,8 +22,8 @@ TEST_CASE("a run folder is in one process's hands, and a start that is refused l
   {
     const RunFolder folder = make();
     CHECK(contains(read_file(path / "lock"), text("process ", getpid(), " on ")));
-    CHECK(contains(message([&] { make(); }), text("/a/run' is in use by process ", getpid(), " on ")));
-    CHECK(contains(message([&] { RunFolder(path).claim(); }), " since 20"));
+    CHECK(contains(message_of([&] { make(); }), text("/a/run' is in use by process ", getpid(), " on ")));
+    CHECK(contains(message_of([&] { RunFolder(path).claim(); }), " since 20"));
     write_file_atomic(folder.file("tokenizer.json"), "half a start");
   }
   CHECK_FALSE(fs::exists(home.path() / "a"));  // with the folder above it, which was made for it
@@ -47,7 +37,7 @@ TEST_CASE("a run folder is in one process's hands, and a start that is refused l
   make();
   CHECK(fs::exists(path / "tokenizer.json"));
   CHECK(fs::exists(path / "notes.txt"));
-  CHECK(contains(message([&] { make(true); }), "no run has begun in "));
+  CHECK(contains(message_of([&] { make(true); }), "no run has begun in "));
   home.file("a/run/config.json", "{}");
   make(true);
 }
@@ -55,7 +45,7 @@ TEST_CASE("a run folder is in one process's hands, and a start that is refused l
 TEST_CASE("an out=DIR that cannot be a run folder is one error; a link to a folder is one") {
   const TemporaryFolder home;
   const auto said = [&](const char* out, bool resume = false) {
-    return message([&] { RunFolder::for_training((home.path() / out).string(), "", resume); });
+    return message_of([&] { RunFolder::for_training((home.path() / out).string(), "", resume); });
   };
   home.file("file", "");
   fs::create_symlink("nowhere", home.path() / "dangling");
@@ -88,14 +78,14 @@ TEST_CASE("a run whose folder was deleted, moved or replaced stops; one whose lo
     folder.log(line);
     CHECK(fs::exists(path / "lock"));
     fs::rename(path, home.path() / "moved");
-    CHECK(contains(message([&] { folder.log(line); }), "was deleted or moved while this program wrote into it"));
+    CHECK(contains(message_of([&] { folder.log(line); }), "was deleted or moved while this program wrote into it"));
     fs::create_directory(path);  // of another run
-    CHECK(contains(message([&] { folder.log(line); }), "was deleted or moved"));
+    CHECK(contains(message_of([&] { folder.log(line); }), "was deleted or moved"));
     CHECK(fs::is_empty(path));
   }
   const RunFolder first = begun();
   fs::remove(path / "lock");
   const RunFolder second = RunFolder::for_training(path.string(), "", false);
-  CHECK(contains(message([&] { first.log(line); }), "is in use by process"));
+  CHECK(contains(message_of([&] { first.log(line); }), "is in use by process"));
   second.log(line);
 }
