@@ -180,6 +180,7 @@ cat >"$tmp/cxx" <<SH
 case " \$* " in *" -E "*) [ -e '$tmp/installed' ] || { echo "no header" >&2; exit 1; }; exit 0 ;; esac
 exec g++ "\$@"
 SH
+chmod +x "$tmp/cxx"
 printf '#!/bin/sh\ncase "$*" in *install*) touch "%s" ;; esac\n' "$tmp/installed" >"$tmp/bin/apt-get"
 printf '#!/bin/sh\n[ "$1" = -n ] && shift\nexec "$@"\n' >"$tmp/bin/sudo"
 chmod +x "$tmp/bin/apt-get" "$tmp/bin/sudo"
