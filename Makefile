@@ -158,8 +158,10 @@ optimise_debug := -Og $(debug_flags)
 # Kernels in the emulation spend their time in its switching: -O3 would take twice as long to compile.
 optimise_emu := -O1
 optimise := $(or $(optimise_$(lastword $(flavour))),-O3)
+# To the race detector the emulation's threads are threads; those of the CPU's kernels are for build/tsan to watch.
+one_thread := $(if $(filter 0,$(OMP)),OMP=0,$(if $(filter emu,$(CUDA)),$(if $(filter tsan,$(SAN)),CUDA=emu SAN=tsan)))
 base_flags := -std=c++20 $(optimise) -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wall -Wextra -pthread -I. \
-  $(if $(filter 0,$(OMP)),-DFLEXFORMER_THREADS=0) $(cuda_flags)
+  $(if $(one_thread),-DFLEXFORMER_THREADS=0) $(cuda_flags)
 
 # Nothing needs to be probed to clean, to print the help, to fetch data and so on.
 building := $(filter-out clean help format $(fetched) $(if $(filter fuzz,$(SAN)),,fuzz),\
@@ -212,7 +214,7 @@ flags := $(base_flags) $(arch_flag) $(CPPFLAGS) $(CXXFLAGS)
 
 ifneq ($(new_flags)$(filter all test,$(building)),)
 $(info compiler  $(compiler), $(or $(arch_flag),default target), into $(BUILD)/)
-$(info threads   $(if $(filter 0,$(OMP)),off (OMP=0),on))
+$(info threads   $(if $(one_thread),off ($(one_thread)),on))
 $(info CUDA      $(cuda_state)$(if $(cuda_why), ($(cuda_why))))
 endif
 
