@@ -2,11 +2,11 @@
 // its pieces one by one. All that a claim changes is in one word, the ticket, so that a helper which comes late, or is
 // put aside by the system before it has claimed, holds nobody up. Pieces that are claimed must be waited for.
 //
-// Waiting: helpers look for the next job for 50 us, longer than a model's code between two jobs takes, and then sleep:
-// waking one costs the caller 4 us and comes 30 to 100 us late. A caller that waits for the last pieces sleeps as well.
+// Waiting: helpers look for the next job for 50 us, mostly longer than a model's code between two jobs takes, and then
+// sleep: waking one costs the caller 4 to 9 us. A caller that waits for the last pieces sleeps after a while as well.
 //
 // Beside busy processes a helper may be put aside in the middle of a piece, for milliseconds. `Patience` counts the
-// time that is lost like this. When it is more than now and then, the job goes on with fewer helpers for some time.
+// time that is lost like this. When it is more than now and then, jobs have fewer helpers for some time.
 #include "tensor/parallel.h"
 
 #include "tensor/processors.h"
