@@ -1,5 +1,5 @@
 # Builds Flexformer with GNU make alone; `make help` prints the ## comments of this file.
-# The one idea: everything that depends on the machine (compiler, OpenMP, CUDA) is settled while this file is read and
+# The one idea: everything that depends on the machine (compiler, processor, CUDA) is settled while this file is read and
 # kept in $(BUILD)/flags. Every object depends on that file, so a changed flag rebuilds and the rules stay plain.
 # Names in capitals can be given on the command line, names in small letters are our own. All paths are relative, which
 # is why a checkout in a folder with spaces builds.
@@ -21,7 +21,7 @@ ARCH ?= native
 DEBUG ?= 0
 ## SAN=asan|tsan         address and undefined-behaviour, or thread sanitizer, into build/asan or build/tsan
 SAN ?=
-## OMP=auto|0|1          threads by OpenMP: where the compiler has it, never, or always
+## OMP=auto|0|1          0: one thread, without the pool of threads; auto and 1: with it
 OMP ?= auto
 ## CXX=g++ CXXFLAGS=...  the compiler, and flags added to ours (CPPFLAGS, LDFLAGS and LDLIBS as usual)
 ## V=1                   shows every command in full
@@ -158,8 +158,10 @@ optimise_debug := -Og $(debug_flags)
 # Kernels in the emulation spend their time in its switching: -O3 would take twice as long to compile.
 optimise_emu := -O1
 optimise := $(or $(optimise_$(lastword $(flavour))),-O3)
+# To the race detector the emulation's threads are threads; those of the CPU's kernels are for build/tsan to watch.
+one_thread := $(if $(filter 0,$(OMP)),OMP=0,$(if $(filter emu,$(CUDA)),$(if $(filter tsan,$(SAN)),CUDA=emu SAN=tsan)))
 base_flags := -std=c++20 $(optimise) -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wall -Wextra -pthread -I. \
-  $(cuda_flags)
+  $(if $(one_thread),-DFLEXFORMER_THREADS=0) $(cuda_flags)
 
 # Nothing needs to be probed to clean, to print the help, to fetch data and so on.
 building := $(filter-out clean help format $(fetched) $(if $(filter fuzz,$(SAN)),,fuzz),\
@@ -173,25 +175,22 @@ $(shell rm -rf build)
 endif
 $(shell mkdir -p $(BUILD))
 
-# $(call try,FLAGS,SOURCE): the compiler's complaints about a small program, or "ok" when it compiles and links
-# (to $(BUILD)/probe.*, which a command appended to the FLAGS may run).
+# $(call try,FLAGS,SOURCE): the compiler's complaints about a small program, or "ok" when it compiles and links.
 try = $(shell p=$(BUILD)/probe.$$$$; trap 'rm -f $$p' EXIT; \
-  if said=$$(printf '$(2)' | $(CXX) $(1) $(LDFLAGS) -x c++ - -x none -o $$p $(LDLIBS) 2>&1) $(3); \
+  if said=$$(printf '$(2)' | $(CXX) $(1) $(LDFLAGS) -x c++ - -x none -o $$p $(LDLIBS) 2>&1); \
   then echo ok; else echo "$$said" | head -n 3; fi)
 cxx20_source := $(hash)include <concepts>\n$(hash)include <iostream>\n$(hash)include <span>\n\
   int main(int n, char** words) { std::cout << std::span(words, n).size(); }\n
-openmp_source := $(hash)include <omp.h>\nint main() {\nint n = 0;\n$(hash)pragma omp parallel reduction(+ : n)\n\
-  n += omp_get_num_threads();\nreturn n < 1;\n}\n
 
 compiler := $(shell $(CXX) --version 2>&1 | head -n 1)
-asked := $(compiler) | $(CXX) $(base_flags) ARCH=$(ARCH) OMP=$(OMP) $(CPPFLAGS) $(CXXFLAGS) | $(LDFLAGS) $(LDLIBS) \
+asked := $(compiler) | $(CXX) $(base_flags) ARCH=$(ARCH) $(CPPFLAGS) $(CXXFLAGS) | $(LDFLAGS) $(LDLIBS) \
   | $(cuda_state) $(nvcc) $(cuda_archs)
 
 # $(call differ,a,b): empty when equal.  $(call record,file,text): writes the file only when its text changes.
 differ = $(subst x$(1),,x$(2))$(subst x$(2),,x$(1))
 record = $(if $(call differ,$(file <$(1)),$(2)),$(file >$(1),$(2)))
 
-# found.mk holds what the probes found: arch_flag, openmp_flag and openmp_note. It counts while `asked` is unchanged.
+# found.mk holds what the probes found: arch_flag. It counts while `asked` is unchanged.
 ifneq ($(call differ,$(file <$(BUILD)/flags),$(asked)),)
 new_flags := yes
 user_flags := $(CPPFLAGS) $(CXXFLAGS)
@@ -206,36 +205,16 @@ ifneq ($(said),ok)
   endif
 endif
 
-# OpenMP must compile, link and run. The thread sanitizer takes g++'s OpenMP library for full of races.
-openmp_flag := -fopenmp
-openmp_note := on
-ifeq ($(OMP),0)
-  openmp_note := off (OMP=0): one thread
-else ifeq ($(SAN)$(filter 1,$(OMP)),tsan)
-  openmp_note := off (SAN=tsan does not understand it; OMP=1 turns it on): one thread
-else ifneq ($(call try,-fopenmp $(user_flags),$(openmp_source),&& $$p),ok)
-  openmp_note := not found: one thread (after installing it: make clean)
-  $(if $(filter 1,$(OMP)),$(error OMP=1: $(CXX) cannot build and run a program with -fopenmp))
-endif
-ifneq ($(openmp_note),on)
-  openmp_flag := -Wno-unknown-pragmas
-endif
-
-define found
-arch_flag := $(arch_flag)
-openmp_flag := $(openmp_flag)
-openmp_note := $(openmp_note)
-endef
-$(file >$(BUILD)/found.mk,$(found))
+$(file >$(BUILD)/found.mk,arch_flag := $(arch_flag))
 $(file >$(BUILD)/flags,$(asked))
 else
 include $(BUILD)/found.mk
 endif
-flags := $(base_flags) $(arch_flag) $(openmp_flag) $(CPPFLAGS) $(CXXFLAGS)
+flags := $(base_flags) $(arch_flag) $(CPPFLAGS) $(CXXFLAGS)
 
 ifneq ($(new_flags)$(filter all test,$(building)),)
 $(info compiler  $(compiler), $(or $(arch_flag),default target), into $(BUILD)/)
-$(info OpenMP    $(openmp_note))
+$(info threads   $(if $(one_thread),off ($(one_thread)),on))
 $(info CUDA      $(cuda_state)$(if $(cuda_why), ($(cuda_why))))
 endif
 

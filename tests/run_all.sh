@@ -12,9 +12,8 @@ export BUILD SAN=${SAN:-} CXX=${CXX:-g++}
 tests=$BUILD/${UNIT:-tests}
 # What cannot be allocated is null under the sanitizer as it is without: a test asks for too much on purpose.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-allocator_may_return_null=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-allocator_may_return_null=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
-# Threads that wait by spinning make tests with more threads than cores several times slower.
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
 passed=0 failed=0 skipped=0
 log=$(mktemp)

@@ -91,7 +91,7 @@ CPP
 export CXXFLAGS=-O0 LC_ALL=C
 
 ok "builds in a folder with spaces" mk
-ok "says what it found" eval "said '^compiler ' && said '^OpenMP ' && said '^CUDA  *off'"
+ok "says what it found" eval "said '^compiler ' && said '^threads  *on' && said '^CUDA  *off'"
 ok "a second make does nothing" eval "mk && said 'Nothing to be done'"
 later tensor/answer.h
 ok "an edited header rebuilds what includes it, and only that" compiles "tensor/answer.cpp train/programs/train_lm.cpp "
@@ -124,16 +124,9 @@ ok "a missing compiler is an error" says "CXX=no-such-compiler" CXX=no-such-comp
 ok "CUDA=1 without kernels is an error" says "CUDA=1: .*CUDA=0" CUDA=1
 ok "CUDA=emu without kernels is an error" says "CUDA=emu: " CUDA=emu
 
-cat >"$tmp/cxx" <<'SH'
-#!/bin/sh
-case " $* " in *" -fopenmp "*) echo "unsupported option -fopenmp" >&2; exit 1 ;; esac
-exec g++ "$@"
-SH
-chmod +x "$tmp/cxx"
-ok "without OpenMP it builds for one thread and says so" \
-  eval "mk CXX='$tmp/cxx' && said '^OpenMP  *not found: one thread'"
-ok "OMP=1 insists on OpenMP" says "OMP=1: " CXX="$tmp/cxx" OMP=1
-ok "OMP=0 builds without OpenMP" eval "mk OMP=0 V=1 && said '^OpenMP  *off' && ! said fopenmp"
+ok "a wrong number of threads is an error" says "OMP=2: must be one of auto 0 1" OMP=2
+ok "OMP=0 builds for one thread and says so" eval "mk OMP=0 V=1 && said '^threads  *off' && said FLEXFORMER_THREADS=0"
+ok "OMP=1 builds as ever" eval "mk OMP=1 V=1 && said '^threads  *on' && ! said 'FLEXFORMER_THREADS\\|fopenmp'"
 
 ok "passing tests give status 0" eval "mk test && [ \"\$(tail -n 1 '$tmp/log')\" = '3 passed, 0 failed' ]"
 ok "a failing test gives a status" eval "fails env BAD=1 make test >'$tmp/log' 2>&1 && said '^2 passed, 1 failed\$'"
@@ -190,6 +183,7 @@ cat >"$tmp/cxx" <<SH
 case " \$* " in *" -E "*) [ -e '$tmp/installed' ] || { echo "no header" >&2; exit 1; }; exit 0 ;; esac
 exec g++ "\$@"
 SH
+chmod +x "$tmp/cxx"
 printf '#!/bin/sh\ncase "$*" in *install*) touch "%s" ;; esac\n' "$tmp/installed" >"$tmp/bin/apt-get"
 printf '#!/bin/sh\n[ "$1" = -n ] && shift\nexec "$@"\n' >"$tmp/bin/sudo"
 chmod +x "$tmp/bin/apt-get" "$tmp/bin/sudo"

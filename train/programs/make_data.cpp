@@ -65,6 +65,6 @@ int main(int argc, char** argv) {
                        .help = "of Pathfinder's long contours; the originals have 6 (easy), 9 and 14 (hard)"});
   options.add_integer("seed", 1, {.max = 9.0e15, .help = "the same seed gives the same files"});
   options.add_integer("threads", 0,
-                      {.max = 1024, .unit = "threads", .help = "0: all processors; results do not depend on it"});
+                      {.max = 1024, .unit = "threads", .help = "0: all it may use; results do not depend on it"});
   return flexformer::run_program(options, argc, argv, flexformer::make_data);
 }

@@ -120,7 +120,7 @@ Index peak_rss_bytes() {
 
 void add_machine_options(Options& options) {
   options.add_integer("threads", 0,
-                      {.max = 1024, .unit = "threads", .help = "0: all processors; results do not depend on it"});
+                      {.max = 1024, .unit = "threads", .help = "0: all it may use; results do not depend on it"});
   options.add_choice("device", "auto", {"auto", "cpu", "cuda"}, "where to compute; auto takes a GPU if there is one");
   options.add_choice("precision", "f32", {"f32", "bf16"}, "number format of products; on a GPU of activations too");
   options.add_flag(
