@@ -271,7 +271,7 @@ engine := $(filter tensor/% autograd/%,$(library)) \
 ifeq ($(cuda_state),emu)
 emulation := $(sort $(wildcard cuda/emulation/*.cpp))
 library += $(emulation)
-test_cases := tests/test_main.cpp $(call cases_in,tests/cuda/%)
+test_cases := tests/test_main.cpp tests/autograd/test_rounding.cpp $(call cases_in,tests/cuda/%)
 tested := $(filter-out train/%,$(library)) train/models/generation.cpp \
   $(filter tests/autograd/op_cases% tests/autograd/reference%,$(test_helpers))
 endif
