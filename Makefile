@@ -255,7 +255,7 @@ engine := $(filter tensor/% autograd/%,$(library)) \
 ifeq ($(cuda_state),emu)
 emulation := $(sort $(wildcard cuda/emulation/*.cpp))
 library += $(emulation)
-test_cases := tests/test_main.cpp $(filter tests/cuda/%,$(test_cases))
+test_cases := tests/test_main.cpp $(filter tests/cuda/% tests/autograd/test_rounding.cpp,$(test_cases))
 tested := $(filter-out train/%,$(library)) $(filter tests/autograd/op_cases% tests/autograd/reference%,$(test_helpers))
 generation := $(BUILD)/obj/train/models/generation.o
 else

@@ -30,9 +30,11 @@ Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float eps) {
   check_channels("layer_norm", "beta", beta, x);
   check("layer_norm", eps > 0, "eps = ", eps, " is not positive");
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
-  Tensor mean = Tensor::empty({R}, DType::f32, x.device()), rstd = Tensor::empty({R}, DType::f32, x.device());
+  const auto statistic = [&, R = R] { return Tensor::empty({R}, DType::f32, x.device()); };
+  Tensor mean = statistic(), mean_low = statistic(), rstd = statistic();
   launch(x.device(), LayerNormFwd{.y = y.values(),
                                   .mean = mean.data(),
+                                  .mean_low = mean_low.data(),
                                   .rstd = rstd.data(),
                                   .x = x.value().values(),
                                   .gamma = gamma.value().data(),
@@ -41,7 +43,7 @@ Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float eps) {
                                   .C = C,
                                   .eps = eps});
   return record("layer_norm", y, {&x, &gamma, &beta},
-                [x, gamma, dbeta = beta.gradient(), mean, rstd, R = R, C = C](const Tensor& dy) {
+                [x, gamma, dbeta = beta.gradient(), mean, mean_low, rstd, R = R, C = C](const Tensor& dy) {
                   launch(x.device(), LayerNormBwd{.dx = x.gradient().out(),
                                                   .dgamma = gamma.gradient().out(),
                                                   .dbeta = dbeta.out(),
@@ -49,6 +51,7 @@ Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float eps) {
                                                   .x = x.value().values(),
                                                   .gamma = gamma.value().data(),
                                                   .mean = mean.data(),
+                                                  .mean_low = mean_low.data(),
                                                   .rstd = rstd.data(),
                                                   .R = R,
                                                   .C = C});

@@ -57,7 +57,9 @@ Var sum(const Var& x, const Axes& axes, bool keep) { return sum_axes("sum", x, a
 Var mean(const Var& x, const Axes& axes, bool keep) { return sum_axes("mean", x, axes, keep, true); }
 
 Var variance(const Var& x, const Axes& axes, bool keep) {
-  return sum_axes("variance", square(sub(x, sum_axes("variance", x, axes, true, true))), axes, keep, true);
+  // Centred twice: what rounding left of a mean that is large beside the spread is in every difference.
+  const auto centred = [&](const Var& v) { return sub(v, sum_axes("variance", v, axes, true, true)); };
+  return sum_axes("variance", square(centred(centred(x))), axes, keep, true);
 }
 
 Var max(const Var& x, int axis, bool keep) {

@@ -66,11 +66,11 @@ __global__ void max_bwd(MaxBwd k) {
 
 __global__ void cumsum_columns(Cumsum k) {
   for (Index i = thread_number(); i < k.outer * k.inner; i += thread_count()) {
-    float sum = 0;
+    double sum = 0;
     for (Index at = 0; at < k.n; ++at) {
       const Index row = k.reverse ? k.n - 1 - at : at, place = (i / k.inner * k.n + row) * k.inner + i % k.inner;
-      sum += read(k.x, place);
-      put(k.y, place, sum);
+      sum += double(read(k.x, place));
+      put(k.y, place, float(sum));
     }
   }
 }

@@ -67,14 +67,15 @@ __global__ void softmax_rows_bwd(SoftmaxBwd k) {
 __global__ void softmax_columns_bwd(SoftmaxBwd k) {
   for (Index c = thread_number(); c < k.outer * k.inner; c += thread_count()) {
     const Index start = column_start(c, k.n, k.inner);
-    float sum = 0, mass = 0;
+    double total = 0;
+    float mass = 0;
     for (Index i = 0; i < k.n; ++i) {
-      sum += term(k, start + i * k.inner);
+      total += double(term(k, start + i * k.inner));
       if (k.log) mass += std::exp(k.y[start + i * k.inner]);
     }
     for (Index i = 0; i < k.n; ++i) {
       const Index at = start + i * k.inner;
-      put(k.dx, at, gradient(k, at, sum, k.log && mass == 0));
+      put(k.dx, at, gradient(k, at, float(total), k.log && mass == 0));
     }
   }
 }
@@ -96,10 +97,25 @@ template <class T> __global__ void log_sum_exp_columns(LogSumExpFwd k) {
 }
 
 // dx = dy exp(x - y), and 0 where the log-sum-exp y is -infinity.
-__global__ void log_sum_exp_bwd(LogSumExpBwd k) {
-  for (Index i = thread_number(); i < k.outer * k.n * k.inner; i += thread_count()) {
-    const Index c = i / (k.n * k.inner) * k.inner + i % k.inner;
-    put(k.dx, i, k.y[c] == -INFINITY ? 0.0f : k.dy[c] * std::exp(read(k.x, i) - k.y[c]));
+template <class T> __global__ void log_sum_exp_rows_bwd(LogSumExpBwd k) {
+  for (Index o = blockIdx.x; o < k.outer; o += gridDim.x) {
+    const T* x = k.x.as<T>() + o * k.n;
+    const auto [shift, factor] = softmax_of(x, k.n, k.y[o]);
+    for (Index i = threadIdx.x; i < k.n; i += blockDim.x)
+      put(k.dx, o * k.n + i, k.y[o] == -INFINITY ? 0.0f : k.dy[o] * (std::exp(float(x[i]) - shift) * factor));
+  }
+}
+
+template <class T> __global__ void log_sum_exp_columns_bwd(LogSumExpBwd k) {
+  const T* x = k.x.as<T>();
+  for (Index c = thread_number(); c < k.outer * k.inner; c += thread_count()) {
+    const Index start = column_start(c, k.n, k.inner);
+    const auto [shift, sum] = column_sum(x + start, k.n, k.inner);
+    const float slope = sum == 0 ? 0.0f : float(double(k.dy[c]) / sum);
+    for (Index i = 0; i < k.n; ++i) {
+      const Index at = start + i * k.inner;
+      put(k.dx, at, slope * std::exp(float(x[at]) - shift));
+    }
   }
 }
 
@@ -129,7 +145,13 @@ void run(const LogSumExpFwd& k) {
   });
 }
 void run(const LogSumExpBwd& k) {
-  if (k.dx) launch_kernel(for_elements(k.outer * k.n * k.inner), log_sum_exp_bwd, k);
+  if (!k.dx) return;
+  with_type(k.x.dtype, [&](auto t) {
+    if (k.inner == 1)
+      launch_kernel(for_rows(k.outer, k.n), log_sum_exp_rows_bwd<decltype(t)>, k);
+    else
+      launch_kernel(for_elements(k.outer * k.inner), log_sum_exp_columns_bwd<decltype(t)>, k);
+  });
 }
 
 }  // namespace flexformer::cuda

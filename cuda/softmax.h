@@ -22,4 +22,15 @@ template <class T> __device__ double sum_exp(const T* x, Index n, float shift) {
   return block_sum(sum);
 }
 
+// p_v = exp(x_v - shift) * factor for a row of logits. exp(x - lse) will do while lse has the bits for it: its rounding
+// error is a relative error of p, below 1e-6 up to 16. Beyond, the sum is made again.
+struct RowSoftmax {
+  float shift, factor;
+};
+template <class T> __device__ RowSoftmax softmax_of(const T* x, Index V, float lse) {
+  if (std::fabs(lse) <= 16) return {lse, 1.0f};
+  const float shift = shift_for(row_max(x, V));
+  return {shift, float(1 / sum_exp(x, V, shift))};
+}
+
 }  // namespace flexformer::cuda

@@ -29,6 +29,13 @@ class DoubleSum {
     for (int i = 0; i < kLanes / 2; ++i) sum += low_[i] + high_[i];
     return sum;
   }
+  // Each lane's sum, as a float.
+  Vec lanes() const {
+    Doubles doubles;
+    std::memcpy(&doubles, &low_, sizeof low_);
+    std::memcpy(reinterpret_cast<char*>(&doubles) + sizeof low_, &high_, sizeof high_);
+    return __builtin_convertvector(doubles, Vec);
+  }
 
  private:
   typedef double Doubles __attribute__((vector_size(kLanes * 8)));

@@ -5,17 +5,6 @@
 namespace flexformer::cpu {
 namespace {
 
-// p_v = exp(x_v - shift) * factor for a row of logits. exp(x - lse) will do while lse has the bits for it: its rounding
-// error is a relative error of p, below 1e-6 up to 16. Beyond, the sum is made again.
-struct Softmax {
-  float shift, factor;
-};
-Softmax softmax_of(const float* x, Index V, float lse) {
-  if (std::fabs(lse) <= 16) return {lse, 1.0f};
-  const float shift = shift_for(row_max(x, V));
-  return {shift, float(1 / sum_exp(nullptr, x, V, shift))};
-}
-
 void loss_row(const CrossEntropyFwd& k, Index r) {
   const float* x = k.logits + r * k.V;
   const float shift = shift_for(row_max(x, k.V));

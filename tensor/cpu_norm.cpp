@@ -1,6 +1,7 @@
 // Layer norm and RMS norm over the last axis. Moments are summed in double precision and the variance in a second pass
-// over the row, so that a constant row has variance exactly 0 and large values neither cancel nor overflow. Parameter
-// gradients are summed per block of rows while the rows are at hand; the number of blocks depends on R alone.
+// over the row, so that a constant row has variance exactly 0 and large values neither cancel nor overflow. Rows are
+// centred by two floats (RowMoments). Parameter gradients are summed per block of rows while the rows are at hand; the
+// number of blocks depends on R alone.
 #include "tensor/cpu_sums.h"
 
 namespace flexformer::cpu {
@@ -34,28 +35,28 @@ double squares(const float* x, Index C, float center) {
   return sum.total();
 }
 
-float inverse_root(double x) { return x == 0 ? 0.0f : float(1 / std::sqrt(x)); }
-
 void layer_norm_row(const LayerNormFwd& k, Index r) {
   const float* x = k.x + r * k.C;
   DoubleSum sum;
   for_lanes(k.C, [&](Index i, Index m) { sum.add(load_up_to(x + i, m)); });
-  const float mean = float(sum.total() / double(k.C));
-  const float rstd = inverse_root(squares(x, k.C, mean) / double(k.C) + k.eps);
+  const double exact = sum.total() / double(k.C);
+  const auto [mean, low, rstd] = RowMoments::of(exact, squares(x, k.C, float(exact)) / double(k.C), k.eps);
   k.mean[r] = mean;
+  k.mean_low[r] = low;
   k.rstd[r] = rstd;
-  for_lanes(k.C, [&](Index i, Index m) {
-    const Vec normal = (load_up_to(x + i, m) - mean) * rstd;
+  for_lanes(k.C, [&, mean = mean, low = low, rstd = rstd](Index i, Index m) {
+    const Vec normal = (load_up_to(x + i, m) - mean - low) * rstd;
     store_up_to(k.y + r * k.C + i, normal * load_up_to(k.gamma + i, m) + load_up_to(k.beta + i, m), m);
   });
 }
 
-// With g = dy gamma and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)), dgamma = dy h, dbeta = dy.
+// With g = dy gamma and h = (x - mean - low) rstd: dx = rstd (g - mean(g) - h mean(g h)), dgamma = dy h, dbeta = dy.
 void layer_norm_row_bwd(const LayerNormBwd& k, Index r, float* dgamma, float* dbeta) {
-  const float *x = k.x + r * k.C, *dy = k.dy + r * k.C, mean = k.mean[r], rstd = k.rstd[r];
+  const float *x = k.x + r * k.C, *dy = k.dy + r * k.C;
+  const float mean = k.mean[r], low = k.mean_low[r], rstd = k.rstd[r];
   Vec sum_g{}, sum_gh{};
   for_lanes(k.C, [&](Index i, Index m) {
-    const Vec d = load_up_to(dy + i, m), h = (load_up_to(x + i, m) - mean) * rstd;
+    const Vec d = load_up_to(dy + i, m), h = (load_up_to(x + i, m) - mean - low) * rstd;
     const Vec g = d * load_up_to(k.gamma + i, m);
     sum_g += g;
     sum_gh += g * h;
@@ -65,7 +66,7 @@ void layer_norm_row_bwd(const LayerNormBwd& k, Index r, float* dgamma, float* db
   if (!k.dx) return;
   const float mean_g = sum_lanes(sum_g) / float(k.C), mean_gh = sum_lanes(sum_gh) / float(k.C);
   for_lanes(k.C, [&](Index i, Index m) {
-    const Vec g = load_up_to(dy + i, m) * load_up_to(k.gamma + i, m), h = (load_up_to(x + i, m) - mean) * rstd;
+    const Vec g = load_up_to(dy + i, m) * load_up_to(k.gamma + i, m), h = (load_up_to(x + i, m) - mean - low) * rstd;
     put(k.dx, r * k.C + i, rstd * (g - mean_g - h * mean_gh), m);
   });
 }

@@ -79,11 +79,11 @@ void run(const Cumsum& k) {
   parallel_for(k.outer * strips, grain_for(k.n * std::min<Index>(k.inner, kLanes)), [&](Index begin, Index end) {
     for (Index item = begin; item < end; ++item) {
       const Index j = item % strips * kLanes, m = std::min<Index>(kLanes, k.inner - j);
-      Vec sum{};
+      DoubleSum sum;
       for (Index i = 0; i < k.n; ++i) {
         const Index at = (item / strips * k.n + (k.reverse ? k.n - 1 - i : i)) * k.inner + j;
-        sum += load_up_to(k.x + at, m);
-        put(k.y, at, sum, m);
+        sum.add(load_up_to(k.x + at, m));
+        put(k.y, at, sum.lanes(), m);
       }
     }
   });

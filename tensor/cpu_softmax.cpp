@@ -39,11 +39,12 @@ struct ColumnSums {
   Vec shift, sum;  // of exp(x - shift)
 };
 ColumnSums column_sums(const float* x, Index n, Index inner, Index m) {
-  Vec top = splat(-HUGE_VALF), sum{};
+  Vec top = splat(-HUGE_VALF);
+  DoubleSum sum;
   for (Index i = 0; i < n; ++i) top = max(load_up_to(x + i * inner, m), top);
   const Vec shift = select(abs(top) == HUGE_VALF, Vec{}, top);
-  for (Index i = 0; i < n; ++i) sum += exp(load_up_to(x + i * inner, m) - shift);
-  return {shift, sum};
+  for (Index i = 0; i < n; ++i) sum.add(exp(load_up_to(x + i * inner, m) - shift));
+  return {shift, sum.lanes()};
 }
 
 void softmax_columns(const SoftmaxFwd& k, Index at, Index m) {
@@ -61,12 +62,17 @@ void softmax_columns(const SoftmaxFwd& k, Index at, Index m) {
 // Softmax: dx = y (dy - sum dy y). Log-softmax: dx = dy - exp(y) sum dy, and 0 in a row that is -infinity throughout.
 void softmax_row_bwd(const SoftmaxBwd& k, Index o) {
   const float *y = k.y + o * k.n, *dy = k.dy + o * k.n;
-  Vec total{};
-  for_lanes(k.n, [&](Index i, Index m) {
-    const Vec d = load_up_to(dy + i, m);
-    total += k.log ? d : d * load_up_to(y + i, m);
-  });
-  const float sum = sum_lanes(total);
+  constexpr Index block = 4096;  // no lane adds up more floats than this leaves it
+  double total = 0;
+  for (Index from = 0; from < k.n; from += block) {
+    Vec part{};
+    for_lanes(std::min(block, k.n - from), [&](Index i, Index m) {
+      const Vec d = load_up_to(dy + from + i, m);
+      part += k.log ? d : d * load_up_to(y + from + i, m);
+    });
+    total += double(sum_lanes(part));
+  }
+  const float sum = float(total);
   const bool masked = k.log && sum_exp(nullptr, y, k.n, 0.0f) == 0;
   for_lanes(k.n, [&](Index i, Index m) {
     const Vec d = load_up_to(dy + i, m), v = load_up_to(y + i, m);
@@ -75,20 +81,19 @@ void softmax_row_bwd(const SoftmaxBwd& k, Index o) {
 }
 
 void softmax_columns_bwd(const SoftmaxBwd& k, Index at, Index m) {
-  Vec sum{}, mass{};
+  DoubleSum total;
+  Vec mass{};
   for (Index i = 0; i < k.n; ++i) {
     const Vec d = load_up_to(k.dy + at + i * k.inner, m), v = load_up_to(k.y + at + i * k.inner, m);
-    sum += k.log ? d : d * v;
+    total.add(k.log ? d : d * v);
     if (k.log) mass += exp(v);
   }
+  const Vec sum = total.lanes();
   for (Index i = 0; i < k.n; ++i) {
     const Vec d = load_up_to(k.dy + at + i * k.inner, m), v = load_up_to(k.y + at + i * k.inner, m);
     put(k.dx, at + i * k.inner, k.log ? select(mass == 0.0f, Vec{}, d - exp(v) * sum) : v * (d - sum), m);
   }
 }
-
-// exp(x - y), and 0 where the log-sum-exp y is -infinity.
-Vec share(Vec x, Vec y) { return select(y == -HUGE_VALF, Vec{}, exp(x - y)); }
 
 }  // namespace
 
@@ -123,14 +128,18 @@ void run(const LogSumExpBwd& k) {
   over_rows(
       k.outer, k.n, k.inner, 16,
       [&](Index o) {
-        for_lanes(k.n, [&](Index i, Index m) {
-          put(k.dx, o * k.n + i, k.dy[o] * share(load_up_to(k.x + o * k.n + i, m), splat(k.y[o])), m);
+        const float* x = k.x + o * k.n;
+        const bool masked = k.y[o] == -HUGE_VALF;
+        const auto [shift, factor] = softmax_of(x, k.n, k.y[o]);
+        for_lanes(k.n, [&, shift = shift, factor = factor](Index i, Index m) {
+          put(k.dx, o * k.n + i, masked ? Vec{} : k.dy[o] * (exp(load_up_to(x + i, m) - shift) * factor), m);
         });
       },
       [&](Index at, Index out, Index m) {
-        const Vec dy = load_up_to(k.dy + out, m), y = load_up_to(k.y + out, m);
+        const auto [shift, sum] = column_sums(k.x + at, k.n, k.inner, m);
+        const Vec slope = select(sum == 0.0f, Vec{}, load_up_to(k.dy + out, m) / sum);
         for (Index i = 0; i < k.n; ++i)
-          put(k.dx, at + i * k.inner, dy * share(load_up_to(k.x + at + i * k.inner, m), y), m);
+          put(k.dx, at + i * k.inner, slope * exp(load_up_to(k.x + at + i * k.inner, m) - shift), m);
       });
 }
 

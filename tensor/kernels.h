@@ -167,18 +167,32 @@ struct LogSumExpBwd {
 
 // ---- norms over the last axis ---------------------------------------------------------------------------------------
 
-struct LayerNormFwd {         // y = (x - mean) * rstd * gamma + beta
-  ValuesOut y;                // [R,C]
-  float *mean, *rstd;         // [R]
-  ValuesIn x;                 // [R,C]
-  const float *gamma, *beta;  // [C]
+HD inline float inverse_root(double x) { return x == 0 ? 0.0f : float(1 / std::sqrt(x)); }
+// What a layer norm keeps of a row: its mean in two floats, as x - mean leaves the rounding of a large one in every
+// element, and rstd = 1 / sqrt(var + eps). mean_low is 0 where it is less than a millionth of the spread.
+struct RowMoments {
+  float mean, mean_low, rstd;
+  // From the mean and the mean of (x - float(mean))^2.
+  HD static RowMoments of(double exact, double square, double eps) {
+    const float mean = float(exact);
+    const double low = exact - double(mean);
+    if (!(low * low > 0x1p-40 * (square + eps))) return {mean, 0.0f, inverse_root(square + eps)};
+    return {mean, float(low), inverse_root(square - low * low + eps)};
+  }
+};
+// y = (x - mean - mean_low) * rstd * gamma + beta.
+struct LayerNormFwd {
+  ValuesOut y;                    // [R,C]
+  float *mean, *mean_low, *rstd;  // [R]
+  ValuesIn x;                     // [R,C]
+  const float *gamma, *beta;      // [C]
   Index R, C;
   float eps;
 };
 struct LayerNormBwd {
-  GradOut dx, dgamma, dbeta;         // [R,C] [C] [C]
-  ValuesIn dy, x;                    // [R,C]
-  const float *gamma, *mean, *rstd;  // [C] [R] [R]
+  GradOut dx, dgamma, dbeta;                    // [R,C] [C] [C]
+  ValuesIn dy, x;                               // [R,C]
+  const float *gamma, *mean, *mean_low, *rstd;  // [C] [R] [R] [R]
   Index R, C;
 };
 // y = x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + eps); gamma may be null (ones). A row of zeros with eps = 0 has
