@@ -439,6 +439,12 @@ $(lra_tasks): lra-%: $(BUILD)/train_classifier
 lra: $(BUILD)/lra $(BUILD)/train_classifier ## the Long Range Arena as one table; one of its tasks: make lra-listops
 	@exec $(BUILD)/lra $(ARGS)
 
+# Every program that has no target above or below: make import_model ARGS=...
+plain_programs := $(filter-out generate predict compare kernels golden bench lra,$(notdir $(mains:.cpp=)))
+.PHONY: $(plain_programs)
+$(plain_programs): %: $(BUILD)/%
+	@exec $(BUILD)/$@ $(ARGS)
+
 generate: $(BUILD)/generate ## continues a text with the last run's language model
 	@exec $(BUILD)/generate $(ARGS)
 
@@ -479,6 +485,7 @@ data-listops: $(BUILD)/make_data ## ListOps of the Long Range Arena, 100,000 row
 help: ## this text
 	@echo 'make TARGET [SETTING=value ...]'
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-18s %s\n", $$1, $$2 }' Makefile
+	@echo 'Every other program by its name: make distill ARGS=..., make import_model ARGS=... ($(plain_programs))'
 	@echo 'Data sets, fetched into data/ (with their licence)'
 	@awk '{ key = $$1; sub(/^[a-z0-9]* /, "") } key == "name" { name = $$0 } key == "what" { what = $$0 } \
 	  key == "licence" { printf "  data-%-13s %s (%s)\n", name, what, $$0 }' train/datasets/data_sets.txt

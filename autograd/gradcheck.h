@@ -1,8 +1,9 @@
 // Gradient check: the tape's gradients against finite differences of the function itself. It needs no reference but the
 // forward pass, so it will do for a whole layer or model as well as for an op.
 //
-//   const Gradcheck report = gradcheck([&](const std::vector<Var>& x) { return layer_norm(x[0], x[1], x[2]); },
-//   inputs); CHECK_MESSAGE(report.ok, report.message);
+//   const auto norm = [](const std::vector<Var>& x) { return layer_norm(x[0], x[1], x[2]); };
+//   const Gradcheck report = gradcheck(norm, inputs);
+//   CHECK_MESSAGE(report.ok, report.message);
 #pragma once
 #include <functional>
 #include <string>

@@ -5,8 +5,8 @@
 //   Parameters parameters;
 //   Random random(seed);
 //   Scope root(parameters, random);
-//   Var weight = root.sub("head").parameter("weight", {10, 64}, Init::normal(0.02f), {.decay = true});  //
-//   "head.weight"
+//   Scope head = root.sub("head");
+//   Var weight = head.parameter("weight", {10, 64}, Init::normal(0.02f), {.decay = true});  // is called head.weight
 #pragma once
 #include <functional>
 #include <string>
