@@ -21,45 +21,32 @@ template <int width = kLanes / 2> Vec sum_each(Vec (&x)[kLanes]) {
 }
 
 // How many vectors are multiplied at a time with what is read of the matrix: their sums stay in registers.
-constexpr int kDotRows = kLanes == 16 ? 8 : 4;
+constexpr int kDotRows = kLanes == 16 ? 4 : 2;
 
-// y[r] = x_r W^T for `outputs` <= kLanes rows of W (the other lanes are arbitrary), x_r and rows of W of length I. Each
-// sum runs over i in one order, whatever `rows` is.
+// y[r] = x_r W^T for `outputs` <= kLanes rows of W (the other lanes are arbitrary), x_r and rows of W of length I. Rows
+// are read one after the other, which the hardware foresees. Each sum has four parts, so that additions need not wait
+// for each other, and runs over i in one order, whatever `rows` is.
 template <int rows>
 void row_dots(Vec (&y)[rows], const float* x, Index x_row, const float* W, Index w_row, Index outputs, Index I) {
-  // Rows of W side by side: enough sums for the additions to overlap, as few as the registers hold.
-  constexpr int together = std::min(kLanes, rows == 1 || kLanes * rows == 32 ? 8 : kLanes == 16 && rows > 4 ? 2 : 4);
+  constexpr int parts = 4;
   Vec sums[rows][kLanes];
-  for (int first = 0; first < kLanes && first < outputs; first += together) {
-    const float* w[together];
-#pragma GCC unroll 16
-    for (int j = 0; j < together; ++j) w[j] = W + std::min<Index>(first + j, outputs - 1) * w_row;
-    Vec sum[rows][together] = {};
-    const auto add = [&](Index i, auto&& read) {
-      Vec part[together];
-#pragma GCC unroll 16
-      for (int j = 0; j < together; ++j) part[j] = read(w[j] + i);
-#pragma GCC unroll 8
-      for (int r = 0; r < rows; ++r) {
-        const Vec factor = read(x + r * x_row + i);
-#pragma GCC unroll 16
-        for (int j = 0; j < together; ++j) sum[r][j] += factor * part[j];
-      }
+  for (int o = 0; o < kLanes && o < outputs; ++o, W += w_row) {
+    Vec sum[rows][parts] = {};
+    const auto add = [&](int part, Index i, auto&& read) {
+      const Vec w = read(W + i);
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; ++r) sum[r][part] += read(x + r * x_row + i) * w;
     };
     Index i = 0;
-    for (; i + kLanes <= I; i += kLanes) {
-      // One vector is waited for by the hardware's own prefetching; several leave it too little time.
-#pragma GCC unroll 16
-      for (int j = 0; rows > 1 && j < together; ++j) __builtin_prefetch(w[j] + i + together * w_row);
-      add(i, load);
-    }
-    if (i < I) add(i, [n = I - i](const float* p) { return load_part(p, n); });
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; ++r)
-#pragma GCC unroll 16
-      for (int j = 0; j < together; ++j) sums[r][first + j] = sum[r][j];
+    for (; i + parts * kLanes <= I; i += parts * kLanes)
+#pragma GCC unroll 4
+      for (int part = 0; part < parts; ++part) add(part, i + part * kLanes, load);
+    for (; i + kLanes <= I; i += kLanes) add(0, i, load);
+    if (i < I) add(1, i, [n = I - i](const float* p) { return load_part(p, n); });
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) sums[r][o] = (sum[r][0] + sum[r][1]) + (sum[r][2] + sum[r][3]);
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 4
   for (int r = 0; r < rows; ++r) y[r] = sum_each(sums[r]);
 }
 
