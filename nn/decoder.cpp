@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "tensor/functors.h"
+
 namespace flexformer {
 namespace {
 

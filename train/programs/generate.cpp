@@ -44,7 +44,8 @@ class Stream {
   std::string stop_, held_;
 };
 
-std::vector<std::int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt, const std::string& where) {
+std::vector<std::int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt,
+                                        const std::string& where) {
   std::vector<std::int32_t> ids;
   try {
     ids = tokenizer.encode(prompt);
@@ -54,7 +55,8 @@ std::vector<std::int32_t> encode_prompt(const Tokenizer& tokenizer, const std::s
     fail(where, ": ", error.what(), "; this model knows ", quote(known, 200));
   }
   if (tokenizer.mostly_unknown(ids))
-    std::cerr << "warning: " << where << ": most words are unknown to this model, which reads them as <unk>" << std::endl;
+    std::cerr << "warning: most words of " << (where == "prompt" ? "the prompt" : where)
+              << " are unknown to this model, which reads them as <unk>" << std::endl;
   return ids;
 }
 
