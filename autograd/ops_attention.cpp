@@ -312,6 +312,7 @@ Var rope(const Var& qkv, Index heads, Index position, float base) {
                   .B = B,
                   .T = T,
                   .H = heads,
+                  .kv_heads = heads,
                   .d = d,
                   .position = position,
                   .base = base,

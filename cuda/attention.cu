@@ -193,7 +193,8 @@ __global__ void __launch_bounds__(kPart) step_parts(SoftmaxAttentionStep k, floa
   for (Index item = blockIdx.x; item < k.B * k.H * parts; item += gridDim.x) {
     const Index head = item / parts, first = item % parts * kPart;
     const int rows = int(smaller(kPart, k.length - first)), own = int(threadIdx.x);
-    const ValuesIn q = k.q.from(head * k.d), keys = k.keys.from((head * k.capacity + first) * k.d);
+    const Index cache = head / (k.H / k.kv_heads) * k.capacity + first;  // heads of one sequence share in order
+    const ValuesIn q = k.q.from(head * k.d), keys = k.keys.from(cache * k.d);
     for (int j = warp; j < rows; j += kPart / kWarp) {
       float sum = 0;
       for (Index c = lane; c < k.d; c += kWarp) sum += read(q, c) * read(keys, j * k.d + c);
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(kPart) step_parts(SoftmaxAttentionStep k, floa
     const float weight = std::exp(score - shift_for(top)), sum = block_sum(weight);
     weights[own] = weight;
     __syncthreads();
-    const ValuesIn values = k.values.from((head * k.capacity + first) * k.dv);
+    const ValuesIn values = k.values.from(cache * k.dv);
     float* to = partial + item * (k.dv + 2);
     for (Index c = own; c < k.dv; c += kPart) {
       float total = 0;

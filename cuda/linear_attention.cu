@@ -78,6 +78,18 @@ __global__ void divide(LinearAttentionFwd k, LinearState s, const float* numerat
   }
 }
 
+// The state after the last chunk, as decoding keeps it.
+__global__ void last_state(LinearAttentionState k, LinearState s) {
+  const Index size = s.S.M * s.S.width, last = s.S.chunks;
+  for (Index at = thread_number(); at < s.S.heads * size; at += thread_count()) {
+    const Index head = at / size;
+    k.state[at] = s.S.at(head, last)[at % size];
+    if (at % size > 0) continue;
+    k.weight_sum[head] = s.S.last(head, last);
+    k.max[head] = s.max_before(head, last);
+  }
+}
+
 // One token (eq. 3.12), a block for each head: the state takes the key in and answers the query. polaformer's second
 // part of the values, from `split` on, is for queries whose features have changed halves.
 __global__ void linear_step(LinearAttentionStep k, const float* fq_of_heads, const float* fk_of_heads, LogWeights lw,
@@ -129,6 +141,12 @@ void run(const LinearAttentionFwd& given) {
   launch_kernel(for_elements(rows), running_maxima, s, k.running_max);
   launch_kernel(for_tiles(s.heads() * tiles_of(k.size.Nq)), linear_outputs, s, k.running_max, numerators, weight_sums);
   launch_kernel(for_rows(rows, k.size.dv), divide, k, s, numerators, weight_sums);
+}
+
+void run(const LinearAttentionState& k) {
+  Scratch memory;
+  const LinearState s(memory, k.k, k.k, k.v, nullptr, k.map, {k.B, k.H, k.N, k.N, k.d, k.dv}, true);
+  launch_kernel(for_elements(s.S.heads * s.S.M * s.S.width), last_state, k, s);
 }
 
 void run(const LinearAttentionStep& k) {

@@ -11,7 +11,7 @@ constexpr double kTurn = 6.283185307179586476925;
 
 __global__ void rope(Rope k) {
   DYN_SHARED(float, cosine);  // [pairs], then the sines [pairs]
-  const Index pairs = k.d / 2, C = k.H * k.d;
+  const Index pairs = k.d / 2, turning = (k.H + k.kv_heads) * pairs, row = turning + k.kv_heads * pairs;
   float* sine = cosine + pairs;
   for (Index t = blockIdx.x; t < k.T; t += gridDim.x) {
     for (Index c = threadIdx.x; c < pairs; c += blockDim.x) {
@@ -22,10 +22,10 @@ __global__ void rope(Rope k) {
     }
     __syncthreads();
     // The pairs of q and k come first in a row, then those of v.
-    for (Index i = threadIdx.x; i < k.B * 3 * C / 2; i += blockDim.x) {
-      const Index b = i / (3 * C / 2), pair = i % (3 * C / 2), at = (b * k.T + t) * 3 * C + 2 * pair;
+    for (Index i = threadIdx.x; i < k.B * row; i += blockDim.x) {
+      const Index pair = i % row, at = 2 * ((i / row * k.T + t) * row + pair);
       const float even = read(k.x, at), odd = read(k.x, at + 1);
-      const bool turns = 2 * pair < 2 * C;
+      const bool turns = pair < turning;
       const float co = turns ? cosine[pair % pairs] : 1.0f, si = turns ? sine[pair % pairs] : 0.0f;
       put(k.y, at, even * co - odd * si);
       put(k.y, at + 1, even * si + odd * co);

@@ -1,9 +1,7 @@
-// Attention over whole sequences is a projection, an op and a projection; decoding keeps, per layer, either the sums
-// over all keys so far (linear kinds) or the keys and values themselves (softmax).
+// Attention is a projection, an op and a projection.
 #include "nn/attention.h"
 
 #include <cmath>
-#include <limits>
 
 namespace flexformer {
 
@@ -31,13 +29,6 @@ Initialisation Initialisation::xavier() {
           .embedding = Init::normal(0.02f)};
 }
 
-Index AttentionState::bytes() const {
-  Index n = 0;
-  for (const Tensor* tensor : {&sums, &weight_sum, &max, &keys, &values})
-    if (tensor->defined()) n += tensor->numel() * size_of(tensor->dtype());
-  return n;
-}
-
 namespace {
 
 Index head_size_of(Index dim, Index heads) {
@@ -62,33 +53,6 @@ Var qkv_weight(const Scope& scope, Index dim, Index kv_heads, Index kv_dim, bool
     return reshape(slice(groups, 1, 0, 1), {kv_dim, dim});
   };
   return scope.parameter("weight", concat({q, tied ? first_of_groups() : k, v}, 0).value(), {.decay = true});
-}
-
-void check_batch(Index state, Index token) {
-  check("decode", state == token, "the state is of ", state, " sequences, this token of ", token);
-}
-
-// Copies rows [B,H,count,d] between a cache [B,H,capacity,d] and another, or a single token's [B,H,d].
-void copy_rows(Tensor& to, Index to_row, const Tensor& from, Index count) {
-  const Index B = to.size(0), H = to.size(1), d = to.size(3);
-  const Index to_head = to.size(2) * d, from_head = from.numel() / (B * H);
-  launch(to.device(), StridedCopy{.y = {to.values().from(to_row * d), false},
-                                  .x = from.values(),
-                                  .size = {B, H, count, d},
-                                  .y_stride = {H * to_head, to_head, d, 1},
-                                  .x_stride = {H * from_head, from_head, d, 1}});
-}
-
-// Appends one token to a cache of keys or values. A full cache doubles, so a token's share of the copying is constant.
-void append_row(Tensor& cache, Index length, const Tensor& row, Index H, Index d) {
-  constexpr Index first_capacity = 64;
-  if (!cache.defined()) cache = Tensor::empty({row.size(0), H, first_capacity, d}, row.dtype(), row.device());
-  if (length == cache.size(2)) {
-    Tensor larger = Tensor::empty(cache.shape().with(2, 2 * length), cache.dtype(), cache.device());
-    copy_rows(larger, 0, cache, length);
-    cache = larger;
-  }
-  copy_rows(cache, length, row, 1);
 }
 
 }  // namespace
@@ -156,73 +120,6 @@ Var MultiHeadAttention::forward(const Var& x, const AttentionMask& mask, const V
                          ? linear_self_attention(projected, heads, feature_map(), mask, floor)
                          : softmax_self_attention(projected, heads, mask),
                      residual);
-}
-
-Var MultiHeadAttention::step(const Var& x, AttentionState& state, const Var& residual) const {
-  check("decode", !Tape::current(), "decoding gives no gradients; close the tape first");
-  const Index B = x.size(0), C = heads * head_size;
-  check("decode", x.shape() == Shape({B, 1, C}), "one token [B,1,", C, "] at a time, got ", x.shape());
-  const Var projected = project(x, state.length);
-  const auto part = [&](int i) { return slice(projected, 2, i * C, (i + 1) * C).value(); };
-  Tensor y = Tensor::empty({B, 1, C}, x.dtype(), x.device());
-  if (kind->is_linear)
-    linear_step(y, part(0), part(1), part(2), state);
-  else
-    softmax_step(y, part(0), part(1), part(2), state);
-  ++state.length;
-  return out.forward(Var(y), residual);
-}
-
-void MultiHeadAttention::linear_step(Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v,
-                                     AttentionState& state) const {
-  check("decode", !kind->has_end || state.length < max_length, kind->name, " has its end at ", max_length,
-        " tokens; start a new state from the last of them");
-  const Index B = y.size(0), n = w1.defined() ? w1.size(1) : 0;
-  if (!state.sums.defined()) {
-    const Index M = feature_count(kind->features, n, head_size);
-    state.sums = Tensor::zeros({B, heads, M, head_size + 1}, DType::f32, y.device());
-    state.weight_sum = Tensor::zeros({B, heads}, DType::f32, y.device());
-    state.max = Tensor::full({B, heads}, -std::numeric_limits<float>::infinity(), y.device());
-  }
-  check_batch(state.sums.size(0), B);
-  launch(y.device(), LinearAttentionStep{.out = y.values(),
-                                         .state = state.sums.data(),
-                                         .weight_sum = state.weight_sum.data(),
-                                         .max = state.max.data(),
-                                         .q = q.values(),
-                                         .k = k.values(),
-                                         .v = v.values(),
-                                         .map = {.kind = kind->features,
-                                                 .n = n,
-                                                 .w1 = data_or_null(w1),
-                                                 .w2 = data_or_null(w2),
-                                                 .tau = data_or_null(tau),
-                                                 .max_length = max_length},
-                                         .B = B,
-                                         .H = heads,
-                                         .d = head_size,
-                                         .dv = head_size,
-                                         .floor = floor,
-                                         .position = state.length});
-}
-
-void MultiHeadAttention::softmax_step(Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v,
-                                      AttentionState& state) const {
-  const Index B = y.size(0);
-  if (state.keys.defined()) check_batch(state.keys.size(0), B);
-  append_row(state.keys, state.length, k, heads, head_size);
-  append_row(state.values, state.length, v, heads, head_size);
-  launch(y.device(), SoftmaxAttentionStep{.out = y.values(),
-                                          .q = q.values(),
-                                          .keys = state.keys.values(),
-                                          .values = state.values.values(),
-                                          .B = B,
-                                          .H = heads,
-                                          .d = head_size,
-                                          .dv = head_size,
-                                          .length = state.length + 1,
-                                          .capacity = state.keys.size(2),
-                                          .scale = 1 / std::sqrt(float(head_size))});
 }
 
 }  // namespace flexformer

@@ -1,5 +1,5 @@
-// Multi-head self-attention of any kind, over whole sequences (training) or token by token (decoding). One fused
-// projection makes q, k and v; the attention ops read it in place.
+// Multi-head self-attention of any kind, over whole sequences. One fused projection makes q, k and v; the attention ops
+// read it in place.
 #pragma once
 #include <optional>
 #include <string>
@@ -41,15 +41,6 @@ struct Initialisation {
   static Initialisation xavier();
 };
 
-// What one layer remembers of the tokens decoded so far. A linear kind's size does not depend on how many they were.
-struct AttentionState {
-  Tensor sums, weight_sum, max;  // linear kinds: [B,H,M,d+1] [B,H] [B,H], see LinearAttentionStep
-  Tensor keys, values;           // softmax: [B,H,capacity,d] each, the first `length` rows filled
-  Index length = 0;              // tokens taken in
-
-  Index bytes() const;
-};
-
 class MultiHeadAttention {
  public:
   // Throws Error if the heads do not divide dim, kv_heads not the heads, or the kind is unknown.
@@ -57,9 +48,6 @@ class MultiHeadAttention {
 
   // x [B,T,C] -> [B,T,C], plus `residual` unless that is undefined
   Var forward(const Var& x, const AttentionMask& mask, const Var& residual = Var(), const Pass& pass = {}) const;
-  // One more token of causal attention, x [B,1,C] -> [B,1,C]: what forward() gives at that position. The first token
-  // sets the state's batch size. Gives no gradients.
-  Var step(const Var& x, AttentionState& state, const Var& residual = Var()) const;
 
   // The projection [B,T,3C] = q | k | v as the kernel sees it: grouped keys and values repeated, rotated and normalised
   // where that is asked for. The first token stands at `position`.
@@ -77,8 +65,6 @@ class MultiHeadAttention {
  private:
   Var normalise(const Var& packed) const;
   Var repeat_kv(const Var& projected) const;
-  void linear_step(Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state) const;
-  void softmax_step(Tensor& y, const Tensor& q, const Tensor& k, const Tensor& v, AttentionState& state) const;
 
   QkNorm qk_norm_;
   bool rope_;

@@ -39,6 +39,9 @@ class InputEmbedding {
   // Error for an id outside the vocabulary and for a sequence that passes the end of the position table.
   Var forward(const Tensor& ids, Index first, const Pass& pass, const Tensor& types = Tensor()) const;
 
+  // What is added to the tokens at positions first .. [count,C], where positions are learned or sinusoidal.
+  Var positions(Index first, Index count) const;
+
   Var token;     // [V,C]; undefined if adaptive
   Var position;  // [position_offset + block,C], a parameter if learned; undefined unless learned or sinusoidal
   Var type;      // [token_types,C]; undefined if there are none
@@ -46,7 +49,6 @@ class InputEmbedding {
   std::optional<Norm> norm;
 
  private:
-  Var positions(Index first, Index count) const;
   InputOptions options_;
   Index dim_;
 };

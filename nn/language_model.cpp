@@ -72,11 +72,4 @@ Var LanguageModel::loss(const Tensor& ids, const Tensor& targets, const Pass& pa
   return linear_cross_entropy(h, head_.weight, head_.bias, targets, options);
 }
 
-Tensor LanguageModel::step(const Tensor& ids, DecodeState& state) const {
-  check("decode", ids.rank() == 1, "one token number per sequence [batch], got ", ids.shape());
-  const Index B = ids.size(0);
-  const Var h = input_.forward(ids.reshape({B, 1}), state.length(), {});
-  return logits(transformer_.step(h, state)).value().reshape({B, options_.vocabulary});
-}
-
 }  // namespace flexformer

@@ -1,5 +1,5 @@
-// Decoder language model: embedding, causal transformer, output layer. The same weights answer for whole sequences
-// (forward) and token by token in constant time per token (step; with softmax attention the time grows).
+// Decoder language model: embedding, causal transformer, output layer. It reads whole sequences; decoder.h goes on from
+// them token by token.
 #pragma once
 #include "nn/input_embedding.h"
 #include "nn/transformer.h"
@@ -31,16 +31,16 @@ class LanguageModel {
   Var forward(const Tensor& ids, const Pass& pass = {}) const;
   // Mean cross-entropy in nats, targets i32 [B,T]; targets of -100 do not count.
   Var loss(const Tensor& ids, const Tensor& targets, const Pass& pass, const CrossEntropyOptions& options = {}) const;
-  // Takes in one token per sequence, ids i32 [B], and gives the logits [B,V] of the next. A default DecodeState starts
-  // new sequences. Without dropout; must not run under an open tape.
-  Tensor step(const Tensor& ids, DecodeState& state) const;
 
   // Whether sequences end at options().block, because positions or the kind of attention do.
   bool has_end() const;
 
   const Parameters& parameters() const { return parameters_; }
   const LanguageModelOptions& options() const { return options_; }
+  const InputEmbedding& input() const { return input_; }
   const Transformer& transformer() const { return transformer_; }
+  const Linear& head() const { return head_; }  // empty where the next one stands for it
+  const std::optional<AdaptiveSoftmax>& adaptive() const { return adaptive_; }
 
  private:
   Var hidden(const Tensor& ids, const Pass& pass) const;  // [B,T,dim], what the head reads
@@ -50,7 +50,7 @@ class LanguageModel {
   Parameters parameters_;
   InputEmbedding input_;
   Transformer transformer_;
-  Linear head_;  // empty where the next one stands for it
+  Linear head_;
   std::optional<AdaptiveSoftmax> adaptive_;
 };
 

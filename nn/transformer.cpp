@@ -4,12 +4,6 @@
 
 namespace flexformer {
 
-Index DecodeState::bytes() const {
-  Index n = 0;
-  for (const AttentionState& layer : layers) n += layer.bytes();
-  return n;
-}
-
 namespace {
 AttentionOptions attention_of(const TransformerOptions& options) {
   AttentionOptions attention = options.attention;
@@ -38,15 +32,6 @@ Var Block::forward(const Var& x, const AttentionMask& mask, const Pass& pass) co
   return add_layer(h, dropout_, pass, [&](const Var& r) { return mlp.forward(norm2.forward(h), r); });
 }
 
-Var Block::step(const Var& x, AttentionState& state) const {
-  if (!norm_first_) {
-    const Var h = norm1.forward(attention.step(x, state, x));
-    return norm2.forward(mlp.forward(h, h));
-  }
-  const Var h = attention.step(norm1.forward(x), state, x);
-  return mlp.forward(norm2.forward(h), h);
-}
-
 std::vector<Block> Transformer::make_blocks(const Scope& scope, const TransformerOptions& options,
                                             const Initialisation& init) {
   std::vector<Block> blocks;
@@ -62,15 +47,6 @@ Transformer::Transformer(const Scope& scope, const TransformerOptions& options, 
 Var Transformer::forward(const Var& x, const AttentionMask& mask, const Pass& pass) const {
   Var h = x;
   for (const Block& block : blocks) h = block.forward(h, mask, pass);
-  return finish(h);
-}
-
-Var Transformer::step(const Var& x, DecodeState& state) const {
-  if (state.layers.empty()) state.layers.resize(blocks.size());
-  check("decode", state.layers.size() == blocks.size(), "the state has ", state.layers.size(), " layers, the model ",
-        blocks.size());
-  Var h = x;
-  for (std::size_t i = 0; i < blocks.size(); ++i) h = blocks[i].step(h, state.layers[i]);
   return finish(h);
 }
 

@@ -19,14 +19,6 @@ struct TransformerOptions {
   AttentionOptions attention = {};
 };
 
-// One state per layer.
-struct DecodeState {
-  std::vector<AttentionState> layers;
-
-  Index length() const { return layers.empty() ? 0 : layers[0].length; }  // tokens taken in
-  Index bytes() const;
-};
-
 // norm_first:  h += attention(norm1(h));  h += mlp(norm2(h))
 // else:        h = norm1(h + attention(h));  h = norm2(h + mlp(h))
 class Block {
@@ -34,7 +26,6 @@ class Block {
   Block(const Scope& scope, const TransformerOptions& options, const Initialisation& init);
 
   Var forward(const Var& h, const AttentionMask& mask, const Pass& pass) const;  // [B,T,C] -> [B,T,C]
-  Var step(const Var& h, AttentionState& state) const;                           // [B,1,C] -> [B,1,C]
 
   Norm norm1;
   MultiHeadAttention attention;
@@ -52,8 +43,6 @@ class Transformer {
   Transformer(const Scope& scope, const TransformerOptions& options, const Initialisation& init);
 
   Var forward(const Var& h, const AttentionMask& mask, const Pass& pass) const;  // [B,T,C] -> [B,T,C]
-  // One more token of the causal model: what forward() gives at its position. An empty state starts a sequence.
-  Var step(const Var& h, DecodeState& state) const;  // [B,1,C] -> [B,1,C]
 
   std::vector<Block> blocks;
   std::optional<Norm> norm;

@@ -3,8 +3,9 @@
 // lanes. The backward pass makes a tile's weights again from the log-sum-exp of each row.
 #include <cmath>
 
-#include "tensor/cpu_attention.h"
+#include "tensor/cpu_feature_rows.h"
 #include "tensor/cpu_gemm.h"
+#include "tensor/cpu_row_dots.h"
 
 namespace flexformer::cpu {
 namespace {
@@ -317,24 +318,41 @@ void run(const SoftmaxAttentionBwd& k) {
     });
 }
 
+namespace {
+
+// out [dv] = sum_j w_j values_j, sums of even and odd keys apart: two chains of additions wait less than one.
+void weighted_sum(float* out, const float* w, const float* values, Index length, Index dv) {
+  constexpr int vectors = 4;
+  for (Index c = 0; c < dv; c += vectors * kLanes) {
+    Vec sum[2][vectors] = {};
+    const auto add = [&](int chain, Index j) {
+#pragma GCC unroll 4
+      for (int i = 0; i < vectors; ++i)
+        if (const Index at = c + i * kLanes; at < dv) sum[chain][i] += w[j] * load_up_to(values + j * dv + at, dv - at);
+    };
+    Index j = 0;
+    for (; j + 2 <= length; j += 2) add(0, j), add(1, j + 1);
+    if (j < length) add(0, j);
+    for (int i = 0; i < vectors; ++i)
+      if (const Index at = c + i * kLanes; at < dv) store_up_to(out + at, sum[0][i] + sum[1][i], dv - at);
+  }
+}
+
+}  // namespace
+
 void run(const SoftmaxAttentionStep& k) {
-  const Index heads = k.B * k.H;
-  Tensor weights = Tensor::empty({heads, k.length});
-  parallel_for(heads, grain_for(k.length * (k.d + k.dv)), [&](Index begin, Index end) {
+  const Index heads = k.B * k.H, share = k.H / std::max<Index>(1, k.kv_heads), room = (k.length + 15) / 16 * 16;
+  Tensor weights = Tensor::empty({threads() * room});
+  parallel_for(heads, grain_for(k.length * (k.d + k.dv), Index(1) << 17), [&](Index begin, Index end) {
+    float* w = weights.data() + thread_index() * room;
     for (Index head = begin; head < end; ++head) {
-      float* w = weights.data() + head * k.length;
-      float most = -HUGE_VALF;
-      double total = 0;
-      for (Index j = 0; j < k.length; ++j) {
-        w[j] = k.scale * dot(k.q + head * k.d, k.keys + (head * k.capacity + j) * k.d, k.d);
-        most = std::max(most, w[j]);
-      }
-      for (Index j = 0; j < k.length; j += kLanes)
-        store_up_to(w + j, exp(load_up_to(w + j, k.length - j) - most), k.length - j);
-      for (Index j = 0; j < k.length; ++j) total += w[j];
+      const Index cache = head / share * k.capacity;
+      row_dots(w, k.keys + cache * k.d, k.d, k.length, k.q + head * k.d, k.d);
+      scale_row(w, w, k.scale, k.length);
+      const float sum = k.length ? exp_row(w, w, 1, largest(w, 1, k.length), 1, k.length) : 1.0f;
       float* out = k.out + head * k.dv;
-      small_product(out, k.dv, {w, k.length, 1}, k.values + head * k.capacity * k.dv, k.dv, 1, k.dv, k.length, false);
-      scale_row(out, out, k.length ? float(1.0 / total) : 0.0f, k.dv);
+      weighted_sum(out, w, k.values + cache * k.dv, k.length, k.dv);
+      scale_row(out, out, 1.0f / sum, k.dv);
     }
   });
 }

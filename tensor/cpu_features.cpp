@@ -5,6 +5,7 @@
 
 #include "tensor/cpu_feature_rows.h"
 #include "tensor/cpu_gemm.h"
+#include "tensor/cpu_row_dots.h"
 
 namespace flexformer {
 
@@ -232,11 +233,14 @@ float feature_row(float* f, float* p, const FeatureMap& map, Index h, const floa
   const Index n = map.n, P = projection_count(map.kind, n);
   const float* w = map.kind == FeatureKind::hedgehog && keys ? map.w2 : map.w1;
   if (map.kind == FeatureKind::polaformer) polaformer_exponents(p, nullptr, map.w1 + h * d, d);
-  for (Index i = 0; P > 0 && i < n; ++i) p[i] = dot(w + (h * n + i) * d, x, d);
-  for (Index i = 0; map.kind == FeatureKind::trig_n && i < n; ++i) {
-    const float p1 = p[i], p2 = dot(map.w2 + (h * n + i) * d, x, d);
-    p[i] = 0.5f * (p1 + p2);
-    p[n + i] = 0.5f * (p1 - p2);
+  if (P > 0) row_dots(p, w + h * n * d, d, n, x, d);
+  if (map.kind == FeatureKind::trig_n) {
+    row_dots(p + n, map.w2 + h * n * d, d, n, x, d);
+    for (Index i = 0; i < n; i += kLanes) {
+      const Vec p1 = load_up_to(p + i, n - i), p2 = load_up_to(p + n + i, n - i);
+      store_up_to(p + i, 0.5f * (p1 + p2), n - i);
+      store_up_to(p + n + i, 0.5f * (p1 - p2), n - i);
+    }
   }
   if (scales_projections(map.kind)) scale_row(p, p, projection_scale(map.kind, x, d), P);
   features_of(f, nullptr, map, root_of(map), p, p, x, d, position, keys);

@@ -241,56 +241,105 @@ void run(const LinearAttentionFwd& k) {
 
 namespace {
 
-struct StepWork {
-  StepWork(Scratch& s, const FeatureMap& map, Index d)
-      : fq(s.take(feature_count(map.kind, map.n, d))),
-        fk(s.take(feature_count(map.kind, map.n, d))),
-        p(s.take(row_scratch(map, d))) {}
-  float *fq, *fk, *p;
+struct StateWork {
+  StateWork(Scratch& s, const FeatureMap& map, Index d, Index dv, Index N)
+      : phi(s, map, d, kChunk),
+        lw{s.take(N), s.take(N)},
+        fk(s.take(kChunk * phi.count())),
+        values(s.take(kChunk * (dv + 1))),
+        w(s.take(kChunk)) {}
+  TileFeatures phi;
+  LogWeights lw;
+  float* fk;      // [kChunk,M]
+  float* values;  // [kChunk,dv+1] w_j [v_j, 1]
+  float* w;       // [kChunk]
 };
 
-// state = kept * state + fk [v, 1] (fk already weighed); out = fq^T state without its last column, which is returned.
-float step_state(float* state, float* out, const float* fq, const float* fk, const float* v, float kept, Index M,
-                 Index dv) {
-  float den = 0;
-  std::fill_n(out, dv, 0.0f);
-  for (Index m = 0; m < M; ++m, state += dv + 1) {
-    for (Index c = 0; c < dv; c += kLanes) {
-      const Vec s = kept * load_up_to(state + c, dv - c) + fk[m] * load_up_to(v + c, dv - c);
-      store_up_to(state + c, s, dv - c);
-      store_up_to(out + c, load_up_to(out + c, dv - c) + fq[m] * s, dv - c);
+}  // namespace
+
+void run(const LinearAttentionState& k) {
+  const Index heads = k.B * k.H, width = k.dv + 1;
+  PerThread<StateWork> works(heads, k.map, k.d, k.dv, k.N);
+  parallel_for(heads, 1, [&](Index head, Index) {
+    StateWork& work = works.mine();
+    const Index b = head / k.H, h = head % k.H, M = work.phi.count();
+    float* state = k.state + head * M * width;
+    work.phi.set_head(h);
+    const float max = log_weights(work.lw, work.phi, work.w, k.map, k.k, nullptr, b, h, k.N, k.d);
+    float sum = 0;
+    std::fill_n(state, M * width, 0.0f);
+    for (Index first = 0; first < k.N; first += kChunk) {
+      const Index rows = std::min(kChunk, k.N - first);
+      work.phi.forward(work.fk, nullptr, keys_of(k.k, b, h, first, rows));
+      weights_below(work.w, work.lw.high + first, work.lw.low + first, max, rows);
+      for (Index j = 0; j < rows; ++j) {
+        scale_row(work.values + j * width, row_of(k.v, b, h, first + j), work.w[j], k.dv);
+        work.values[j * width + k.dv] = work.w[j];
+        sum += work.w[j];
+      }
+      small_product(state, width, {work.fk, 1, M}, work.values, width, M, width, rows, true);
     }
-    state[dv] = kept * state[dv] + fk[m];
-    den += fq[m] * state[dv];
-  }
-  return den;
+    k.weight_sum[head] = sum;
+    k.max[head] = max;
+  });
 }
 
-// polaformer's second part of the values, from column `first` on, is for queries whose features have changed halves.
-// Returns its denominator.
-float read_opposite(const float* state, float* out, const float* fq, Index first, Index M, Index dv) {
-  float den = 0;
-  std::fill(out + first, out + dv, 0.0f);
-  for (Index m = 0; m < M; ++m, state += dv + 1) {
-    const float f = fq[(m + M / 2) % M];
-    for (Index c = first; c < dv; ++c) out[c] += f * state[c];
-    den += f * state[dv];
+namespace {
+
+struct StepWork {
+  StepWork(Scratch& s, const FeatureMap& map, Index d, Index dv)
+      : fq(s.take(feature_count(map.kind, map.n, d))),
+        fk(s.take(feature_count(map.kind, map.n, d))),
+        p(s.take(row_scratch(map, d))),
+        value(s.take(dv + 1)),
+        num(s.take(dv + 1)),
+        opposite(s.take(dv + 1)) {}
+  float *fq, *fk, *p;
+  float* value;           // [v, 1]
+  float *num, *opposite;  // [dv+1] fq^T state, and that of queries whose features have changed halves
+};
+
+// state = kept * state + fk value (fk already weighed); num = fq^T state and, for polaformer, opposite the same with
+// the halves of fq exchanged. A strip of columns stays in registers over all rows.
+template <bool two> void step_state(StepWork& work, float* state, float kept, Index M, Index width) {
+  constexpr int vectors = two ? 2 : 5;
+  for (Index c = 0; c < width; c += vectors * kLanes) {
+    Vec num[vectors] = {}, opposite[two ? vectors : 1] = {}, value[vectors] = {};
+    const Index left = width - c;
+    for (int i = 0; i < vectors; ++i)
+      if (i * kLanes < left) value[i] = load_up_to(work.value + c + i * kLanes, left - i * kLanes);
+    float* row = state + c;
+    for (Index m = 0; m < M; ++m, row += width) {
+      const float fk = work.fk[m], fq = work.fq[m], of_opposite = two ? work.fq[m < M / 2 ? m + M / 2 : m - M / 2] : 0;
+#pragma GCC unroll 5
+      for (int i = 0; i < vectors; ++i) {
+        if (i * kLanes >= left) break;
+        const Vec s = kept * load_up_to(row + i * kLanes, left - i * kLanes) + fk * value[i];
+        store_up_to(row + i * kLanes, s, left - i * kLanes);
+        num[i] += fq * s;
+        if constexpr (two) opposite[i] += of_opposite * s;
+      }
+    }
+    for (int i = 0; i < vectors && i * kLanes < left; ++i) {
+      store_up_to(work.num + c + i * kLanes, num[i], left - i * kLanes);
+      if constexpr (two) store_up_to(work.opposite + c + i * kLanes, opposite[i], left - i * kLanes);
+    }
   }
-  return den;
 }
 
-// out = num / D for the values from `first` to `last`.
-void divide(float* out, float den, float least, float floor, Index first, Index last) {
-  const float D = floor == 0.0f || den > least ? den : least;
-  for (Index c = first; c < last; ++c) out[c] /= D;
+// out = num / D for the values from `first` to `last`; num[dv] is the denominator.
+void divide(float* out, const float* num, float least, float floor, Index first, Index last, Index dv) {
+  const float D = floor == 0.0f || num[dv] > least ? num[dv] : least;
+  for (Index c = first; c < last; ++c) out[c] = num[c] / D;
 }
 
 }  // namespace
 
 void run(const LinearAttentionStep& k) {
-  const Index M = feature_count(k.map.kind, k.map.n, k.d), heads = k.B * k.H;
-  PerThread<StepWork> works(heads, k.map, k.d);
-  parallel_for(heads, grain_for(M * (k.d + k.dv)), [&](Index begin, Index end) {
+  const Index M = feature_count(k.map.kind, k.map.n, k.d), heads = k.B * k.H, width = k.dv + 1;
+  const bool two = k.map.kind == FeatureKind::polaformer;
+  PerThread<StepWork> works(heads, k.map, k.d, k.dv);
+  parallel_for(heads, grain_for(M * (k.d + k.dv), Index(1) << 17), [&](Index begin, Index end) {
     StepWork& work = works.mine();
     for (Index head = begin; head < end; ++head) {
       const Index h = head % k.H;
@@ -302,15 +351,17 @@ void run(const LinearAttentionStep& k) {
       const float kept = remaining(before, now);
       const float w = float(std::exp(std::min(lw - double(now), 1.0)));
       scale_row(work.fk, work.fk, w, M);
-      float *out = k.out + head * k.dv, *state = k.state + head * M * (k.dv + 1);
-      const float den = step_state(state, out, work.fq, work.fk, k.v + head * k.dv, kept, M, k.dv);
+      std::copy_n(k.v + head * k.dv, k.dv, work.value);
+      work.value[k.dv] = 1;
+      float* state = k.state + head * M * width;
+      two ? step_state<true>(work, state, kept, M, width) : step_state<false>(work, state, kept, M, width);
       const float sw = kept * k.weight_sum[head] + w, least = k.floor * sw;
       k.weight_sum[head] = sw;
       k.max[head] = now;
-      const Index split = k.map.kind == FeatureKind::polaformer ? (k.dv + 1) / 2 : k.dv;
-      divide(out, den, least, k.floor, 0, split);
-      if (split == k.dv) continue;
-      divide(out, read_opposite(state, out, work.fq, split, M, k.dv), least, k.floor, split, k.dv);
+      float* out = k.out + head * k.dv;
+      const Index split = two ? (k.dv + 1) / 2 : k.dv;
+      divide(out, work.num, least, k.floor, 0, split, k.dv);
+      if (two) divide(out, work.opposite, least, k.floor, split, k.dv, k.dv);
     }
   });
 }

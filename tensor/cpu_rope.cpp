@@ -25,12 +25,12 @@ void turn(const GradOut& y, Index at, const float* x, const float* cosine, const
 
 void run(const Rope& k) {
   if (!k.y) return;
-  const Index pairs = k.d / 2, C = k.H * k.d;
+  const Index pairs = k.d / 2, turning = k.H + k.kv_heads, heads = turning + k.kv_heads;
   std::vector<double> speed(static_cast<std::size_t>(pairs));  // turns per position
   for (Index c = 0; c < pairs; ++c)
     speed[std::size_t(c)] = std::pow(double(k.base), -2.0 * double(c) / double(k.d)) / kTurn;
   Tensor table = Tensor::empty({threads(), 2 * pairs});
-  parallel_for(k.T, grain_for(6 * k.B * C), [&](Index begin, Index end) {
+  parallel_for(k.T, grain_for(2 * k.B * heads * k.d), [&](Index begin, Index end) {
     float *cosine = table.data() + thread_index() * 2 * pairs, *sine = cosine + pairs;
     for (Index t = begin; t < end; ++t) {
       for (Index c = 0; c < pairs; ++c) {
@@ -44,9 +44,9 @@ void run(const Rope& k) {
         store_up_to(sine + c, k.sign * s, pairs - c);
       }
       for (Index b = 0; b < k.B; ++b) {
-        const Index row = (b * k.T + t) * 3 * C;
-        for (Index head = 0; head < 2 * k.H; ++head) turn(k.y, row + head * k.d, k.x, cosine, sine, pairs);
-        for (Index i = row + 2 * C; i < row + 3 * C; ++i) k.y.p[i] = k.y.add ? k.y.p[i] + k.x[i] : k.x[i];
+        const Index row = (b * k.T + t) * heads * k.d;
+        for (Index head = 0; head < turning; ++head) turn(k.y, row + head * k.d, k.x, cosine, sine, pairs);
+        for (Index i = row + turning * k.d; i < row + heads * k.d; ++i) k.y.p[i] = k.y.add ? k.y.p[i] + k.x[i] : k.x[i];
       }
     }
   });

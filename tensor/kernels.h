@@ -12,7 +12,7 @@
 #include "tensor/kernels_attention.h"
 #include "tensor/precision.h"
 #include "tensor/random.h"
-#include "tensor/tensor.h"
+#include "tensor/weights.h"
 
 namespace flexformer {
 
@@ -238,6 +238,17 @@ struct Gemm {
   ValuesIn residual = nullptr;  // [M,N] or null
 };
 
+// y = x W^T + bias + residual for few rows of x and weights of any format, which are read once. A row of y depends on
+// its row of x alone, to the last bit. Nothing flows back: this is for models that decode.
+struct FewRows {
+  ValuesOut y;        // [R,O]
+  ValuesIn x;         // [R,I]
+  WeightsIn W;        // [O,I]
+  const float* bias;  // [O] or null
+  ValuesIn residual;  // [R,O] or null; may be y
+  Index R, O, I;
+};
+
 // ---- tables and losses ----------------------------------------------------------------------------------------------
 
 struct EmbeddingFwd {
@@ -333,11 +344,11 @@ struct ClipScale {
   K(SumFwd) K(SumBwd) K(MaxFwd) K(MaxBwd) K(Cumsum)                                        \
   K(SoftmaxFwd) K(SoftmaxBwd) K(LogSumExpFwd) K(LogSumExpBwd)                              \
   K(LayerNormFwd) K(LayerNormBwd) K(RmsNormFwd) K(RmsNormBwd)                              \
-  K(Gemm)                                                                                  \
+  K(Gemm) K(FewRows)                                                                       \
   K(EmbeddingFwd) K(EmbeddingBwd) K(CrossEntropyFwd) K(CrossEntropyBwd)                    \
   K(SoftmaxAttentionFwd) K(SoftmaxAttentionBwd) K(SoftmaxAttentionStep)                    \
   K(FeatureFwd) K(FeatureBwd) K(LinearAttentionFwd) K(LinearAttentionBwd)                  \
-  K(LinearAttentionStep) K(Rope)                                                           \
+  K(LinearAttentionState) K(LinearAttentionStep) K(Rope)                                   \
   K(AdamStep) K(SgdStep) K(SquaredNorms) K(ClipScale)
 // clang-format on
 

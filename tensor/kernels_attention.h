@@ -38,12 +38,12 @@ struct SoftmaxAttentionBwd {
   float scale;
   bool causal;
 };
-// One query against a cache of the keys and values so far.
+// One query against a cache of the keys and values so far. Each head of these serves H / kv_heads heads of queries.
 struct SoftmaxAttentionStep {
   ValuesOut out;          // [B,H,dv]
   ValuesIn q;             // [B,H,d]
-  ValuesIn keys, values;  // [B,H,capacity,d] [B,H,capacity,dv], the first `length` rows filled
-  Index B, H, d, dv, length, capacity;
+  ValuesIn keys, values;  // [B,kv_heads,capacity,d] [B,kv_heads,capacity,dv], the first `length` rows filled
+  Index B, H, kv_heads, d, dv, length, capacity;
   float scale;
 };
 
@@ -120,6 +120,14 @@ struct LinearAttentionBwd {
   float floor;
   bool causal;
 };
+// What LinearAttentionStep's state is after the N tokens that begin a sequence.
+struct LinearAttentionState {
+  float* state;             // [B,H,M,dv+1]
+  float *weight_sum, *max;  // [B,H] [B,H]
+  HeadsIn k, v;             // [B,N,H,d] [B,N,H,dv]
+  FeatureMap map;
+  Index B, H, N, d, dv;
+};
 // One token of causal linear attention: the state takes the key in, then answers the query. Both parts of polaformer's
 // values are served at once (the first has (dv+1)/2 of them).
 struct LinearAttentionStep {
@@ -134,11 +142,11 @@ struct LinearAttentionStep {
 };
 
 // Rotary positions on the q and k parts of a packed projection: channels 2c and 2c+1 of a head turn by
-// (position + t) * base^(-2c/d). sign = -1 turns back, which is the gradient.
+// (position + t) * base^(-2c/d). sign = -1 turns back, which is the gradient. y may be x.
 struct Rope {
-  GradOut y;   // [B,T,3,H,d]; the v part is copied
-  ValuesIn x;  // [B,T,3,H,d]
-  Index B, T, H, d, position;
+  GradOut y;   // [B,T,H + 2 kv_heads,d]: heads of q, of k, of v; the last are copied
+  ValuesIn x;  // the same
+  Index B, T, H, kv_heads, d, position;
   float base, sign;
 };
 

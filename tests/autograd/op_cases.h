@@ -64,6 +64,14 @@ struct KernelCase {
 };
 using KernelCases = std::vector<KernelCase>;
 
+using Floats = std::vector<float>;
+inline Floats joined(std::initializer_list<Tensor> tensors) {
+  Floats all;
+  for (const Tensor& tensor : tensors)
+    for (float value : tensor.to_vector()) all.push_back(value);
+  return all;
+}
+
 // A call that must throw Error, and a part of its message.
 struct BadCase {
   std::string name;
@@ -83,6 +91,7 @@ void add_attention_cases(OpCases& cases);     // op_cases_attention.cpp
 void add_distillation_cases(OpCases& cases);  // op_cases_distill.cpp
 const OpCases& op_cases();                    // all of them
 const KernelCases& kernel_cases();            // op_cases_kernels.cpp
+void add_decoding_cases(KernelCases& cases);  // op_cases_decoding.cpp
 const BadCases& bad_cases();                  // op_cases_bad.cpp
 // What the call throws, with tensors that lie there; "" if it is accepted.
 std::string refusal(const BadCase& row, Device where = Device::cpu);

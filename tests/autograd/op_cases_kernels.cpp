@@ -1,19 +1,10 @@
-// Rows of the kernels that no op launches: optimiser steps, random fills and decoding steps.
+// Rows of the kernels that no op launches: optimiser steps and random fills.
 #include <cmath>
 
 #include "tests/autograd/op_cases.h"
 
 namespace flexformer::testing {
 namespace {
-
-using Floats = std::vector<float>;
-
-Floats joined(std::initializer_list<Tensor> tensors) {
-  Floats all;
-  for (const Tensor& tensor : tensors)
-    for (float value : tensor.to_vector()) all.push_back(value);
-  return all;
-}
 
 Tensor numbers(Device device, const StepNumbers& now) {
   return Tensor::from({3}, {now.lr, now.correction1, now.correction2}, device);
@@ -162,108 +153,6 @@ KernelCase fill_case(Index n, bool gaussian) {
           }};
 }
 
-struct StepSize {
-  Index B, H, N, d, dv;
-};
-
-// The last row of causal attention over N tokens, from a cache with room for more.
-KernelCase softmax_step_case(const StepSize& s) {
-  const Index capacity = s.N + 5, rows = s.B * s.H;
-  const Floats q = normal_numbers(rows * s.d, 30);
-  const Floats keys = normal_numbers(rows * capacity * s.d, 31), values = normal_numbers(rows * capacity * s.dv, 32);
-  const float scale = 0.6f;
-  return {text("SoftmaxAttentionStep ", s.N, " d", s.d),
-          [=](Device device) {
-            const Tensor query = Tensor::from({rows, s.d}, q, device),
-                         k = Tensor::from({rows, capacity, s.d}, keys, device),
-                         v = Tensor::from({rows, capacity, s.dv}, values, device);
-            Tensor out = Tensor::empty({rows, s.dv}, DType::f32, device);
-            launch(device, SoftmaxAttentionStep{.out = out.data(),
-                                                .q = query.data(),
-                                                .keys = k.data(),
-                                                .values = v.data(),
-                                                .B = s.B,
-                                                .H = s.H,
-                                                .d = s.d,
-                                                .dv = s.dv,
-                                                .length = s.N,
-                                                .capacity = capacity,
-                                                .scale = scale});
-            return out.to_vector();
-          },
-          [=] {
-            const auto array = [](const Shape& shape, const Floats& x) {
-              return Array(shape, Numbers(x.begin(), x.end()));
-            };
-            const Array k = array({s.B, s.H, capacity, s.d}, keys), v = array({s.B, s.H, capacity, s.dv}, values);
-            return naive::softmax_attention(array({s.B, s.H, 1, s.d}, q), naive::slice(k, 2, 0, s.N),
-                                            naive::slice(v, 2, 0, s.N), {}, double(scale))
-                .data;
-          },
-          5e-6};
-}
-
-// N tokens one after another give what causal attention gives for all of them.
-KernelCase linear_step_case(const StepSize& s, FeatureKind kind, bool weighted, float floor) {
-  const int sets = weight_sets(kind);
-  const Index n = sets == 0 ? 0 : kind == FeatureKind::polaformer ? 1 : 5;
-  const Index M = feature_count(kind, n, s.d), rows = s.B * s.H;
-  Floats q = normal_numbers(s.N * rows * s.d, 33), k = normal_numbers(s.N * rows * s.d, 34);
-  for (float& x : q) x *= 0.4f;
-  for (float& x : k) x *= 0.4f;
-  const Floats v = normal_numbers(s.N * rows * s.dv, 35), w1 = normal_numbers(s.H * n * s.d, 36),
-               w2 = normal_numbers(s.H * n * s.d, 37), tau(std::size_t(s.H), -1.0f);
-  return {text("LinearAttentionStep ", int(kind), weighted ? " tau" : "", " ", s.N, " floor ", floor),
-          [=](Device device) {
-            const Tensor queries = Tensor::from({s.N, rows, s.d}, q, device),
-                         keys = Tensor::from({s.N, rows, s.d}, k, device),
-                         values = Tensor::from({s.N, rows, s.dv}, v, device),
-                         frequencies1 = Tensor::from({s.H, n, s.d}, w1, device),
-                         frequencies2 = Tensor::from({s.H, n, s.d}, w2, device),
-                         taus = Tensor::from({s.H}, tau, device);
-            Tensor out = Tensor::empty({s.N, rows, s.dv}, DType::f32, device),
-                   state = Tensor::zeros({rows, M, s.dv + 1}, DType::f32, device);
-            Tensor sum = Tensor::zeros({rows}, DType::f32, device), most = Tensor::full({rows}, -HUGE_VALF, device);
-            for (Index t = 0; t < s.N; ++t)
-              launch(device, LinearAttentionStep{.out = out.data() + t * rows * s.dv,
-                                                 .state = state.data(),
-                                                 .weight_sum = sum.data(),
-                                                 .max = most.data(),
-                                                 .q = queries.data() + t * rows * s.d,
-                                                 .k = keys.data() + t * rows * s.d,
-                                                 .v = values.data() + t * rows * s.dv,
-                                                 .map = {.kind = kind,
-                                                         .n = n,
-                                                         .w1 = sets >= 1 ? frequencies1.data() : nullptr,
-                                                         .w2 = sets >= 2 ? frequencies2.data() : nullptr,
-                                                         .tau = weighted ? taus.data() : nullptr,
-                                                         .max_length = s.N + 1},
-                                                 .B = s.B,
-                                                 .H = s.H,
-                                                 .d = s.d,
-                                                 .dv = s.dv,
-                                                 .floor = floor,
-                                                 .position = t});
-            return out.to_vector();
-          },
-          [=] {
-            const auto time_first = [&](const Floats& x, Index size) {  // [N,B,H,size] -> [B,H,N,size]
-              return naive::permute(Array({s.N, s.B, s.H, size}, Numbers(x.begin(), x.end())), {1, 2, 0, 3});
-            };
-            const auto array = [](const Shape& shape, const Floats& x) {
-              return Array(shape, Numbers(x.begin(), x.end()));
-            };
-            naive::Map map{.kind = kind, .max_length = s.N + 1};
-            if (sets >= 1) map.w1 = array({s.H, n, s.d}, w1);
-            if (sets >= 2) map.w2 = array({s.H, n, s.d}, w2);
-            if (weighted) map.tau = array({s.H}, tau);
-            const Array out = naive::linear_attention(time_first(q, s.d), time_first(k, s.d), time_first(v, s.dv), map,
-                                                      {.causal = true, .keys = {}}, double(floor));
-            return naive::permute(out, {2, 0, 1, 3}).data;
-          },
-          2e-5};
-}
-
 }  // namespace
 
 const KernelCases& kernel_cases() {
@@ -284,16 +173,7 @@ const KernelCases& kernel_cases() {
       cases.push_back(fill_case(n, true));
       cases.push_back(fill_case(n, false));
     }
-    for (const StepSize& s : {StepSize{1, 1, 1, 1, 1}, {2, 3, 17, 8, 5}, {1, 2, 130, 33, 16}}) {
-      cases.push_back(softmax_step_case(s));
-      cases.push_back(linear_step_case(s, FeatureKind::elu1, false, 0));
-      cases.push_back(linear_step_case(s, FeatureKind::trig_s, true, 0.2f));
-      cases.push_back(linear_step_case(s, FeatureKind::trig_n, true, 0.2f));
-      cases.push_back(linear_step_case(s, FeatureKind::trig_n, false, 0.01f));
-      for (FeatureKind kind : {FeatureKind::rfa, FeatureKind::performer, FeatureKind::hedgehog, FeatureKind::cosformer,
-                               FeatureKind::polaformer})
-        cases.push_back(linear_step_case(s, kind, false, 1e-20f));
-    }
+    add_decoding_cases(cases);
     return cases;
   }();
   return all;

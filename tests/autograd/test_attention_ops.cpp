@@ -141,6 +141,7 @@ TEST_CASE("decoding token by token equals the parallel form") {
                                                  .values = p.inputs[2].data(),
                                                  .B = B,
                                                  .H = H,
+                                                 .kv_heads = H,
                                                  .d = d,
                                                  .dv = dv,
                                                  .length = t + 1,

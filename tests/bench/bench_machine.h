@@ -10,6 +10,9 @@ double multiply_add_loop();
 // The same with pairs of bfloat16 products summed in float; 0 operations where the processor has no instruction for it.
 double bf16_dot_loop();
 
+// Reads an array that no cache holds, on all threads. Returns how many bytes that was.
+double read_loop();
+
 // The section "machine": peaks in GFLOP/s, memory bandwidth in GB/s.
 Json machine(Console& console);
 

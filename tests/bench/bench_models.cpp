@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "nn/classifier.h"
-#include "nn/language_model.h"
+#include "nn/decoder.h"
 #include "nn/optim.h"
 
 namespace flexformer::bench {
@@ -75,17 +75,16 @@ struct Decoding {
     shape.block = block;
     return shape;
   }
-  void next() {
-    Tensor id = Tensor::empty({1}, DType::i32);
-    id.ints()[0] = ids.ints()[state.length()];
-    model.step(id, state);
-  }
+  void next() { decoder.feed(std::span(ids.ints() + state.length, 1), state); }
+  // The context's first tokens at once, if it begins here.
   void feed(Index context) {
-    while (state.length() < context) next();
+    if (state.length == 0) decoder.feed(std::span(ids.ints(), std::size_t(context)), state);
+    while (state.length < context) next();
   }
 
   Random random{1};
   LanguageModel model;
+  Decoder decoder{model};
   Tensor ids;
   DecodeState state;
 };

@@ -346,8 +346,28 @@ def compare_products(arguments):
     return {'openblas': about, 'products': rows, 'geometric_means': means}
 
 
+def compare_decoding(arguments):
+    """Runs peer_llama2c, which measures a plain loop and ours itself, in turns, on one set of weights."""
+    command = [arguments.build / 'peer_llama2c', f'--threads={arguments.threads}',
+               f'--rounds={max(5, arguments.rounds)}']
+    print('\ndecoding, tokens/s; in brackets the share of what the memory can be read at')
+    print(f"{'':14}{'plain loop':>12}{'ours, f32':>18}{'bf16':>18}{'int8':>18}{'flexformer_n':>18}{'f32 / plain':>13}")
+    rows = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            row = json.loads(line)
+            rows.append(row)
+            cells = ''.join(f"{row[name + '_tokens_per_second']:11,.1f} [{row[name + '_of_read_rate']:.2f}]"
+                            for name in ('f32', 'bf16', 'int8', 'flexformer_n'))
+            ratio = row['f32_tokens_per_second'] / row['plain_tokens_per_second']
+            print(f"{row['case']:14}{row['plain_tokens_per_second']:12,.1f}{cells}{ratio:13.2f}", flush=True)
+    if process.returncode != 0:
+        sys.exit(process.returncode)  # it has said why
+    return {'decoding': rows}
+
+
 def parse_arguments():
-    names = ['gemm', *GROUPS]
+    names = ['gemm', 'decode', *GROUPS]
     parser = argparse.ArgumentParser(description='Compares this framework with PyTorch and OpenBLAS.',
                                      usage='make bench-peers ARGS="[--rounds=N] [--only=NAME,...] [--threads=N] '
                                            '[--keep-memory]"')
@@ -372,7 +392,7 @@ def main():
     arguments = parse_arguments()
     if arguments.worker:
         return serve(arguments)
-    groups = [name for name in arguments.only if name != 'gemm']
+    groups = [name for name in arguments.only if name in GROUPS]
     if groups and not importlib.util.find_spec('torch'):
         print('error: PyTorch is missing; on Debian: apt-get install python3-torch libopenblas-dev', file=sys.stderr)
         return NOTHING_TO_COMPARE
@@ -381,6 +401,8 @@ def main():
     result = {'threads': arguments.threads, 'rounds': arguments.rounds, 'keep_memory': arguments.keep_memory}
     if 'gemm' in arguments.only:
         result |= compare_products(arguments)
+    if 'decode' in arguments.only:
+        result |= compare_decoding(arguments)
     if groups:
         print(f"\n{'':46}{'ours, ms':>10}{'torch, ms':>10}{'ratio':>8}{'ours, MB':>10}{'torch, MB':>10}{'ratio':>8}")
         result['rows'] = [row for name in groups for row in compare_group(name, arguments)]

@@ -217,15 +217,25 @@ TEST_CASE("decoding on the device gives the CPU's logits and texts, past the end
       LanguageModelOptions options = small(kind);
       options.position = position;
       const Learner here(options, Device::cpu), there(options, Device::cuda);
-      DecodeState ours, cpu;
-      const Tensor ids = random_ids(14, 2);
-      for (Index t = 0; t < 14; ++t) {
-        const Tensor token = Tensor::from_ints({2}, std::span(ids.ints() + 2 * t, 2));
-        const std::vector<float> wanted = here.model.step(token, cpu).to_vector();
-        CHECK_EQ(difference(there.model.step(token, ours).to_vector(), Numbers(wanted.begin(), wanted.end()), 1e-4),
-                 "");
+      for (const WeightFormat format : {WeightFormat::f32, WeightFormat::int8}) {
+        Decoder on_host(here.model, format), on_device(there.model, format);
+        DecodeState ours[2], cpu[2];
+        DecodeState* const all_ours[] = {&ours[0], &ours[1]};
+        DecodeState* const all_cpu[] = {&cpu[0], &cpu[1]};
+        const Tensor ids = random_ids(14, 2);
+        const auto compare = [&](const Tensor& given, const Tensor& wanted) {
+          const std::vector<float> numbers = wanted.to_vector();
+          CHECK_EQ(difference(given.to_vector(), Numbers(numbers.begin(), numbers.end()), 1e-4), "");
+        };
+        // The first goes on from a prompt of five tokens, the second begins with its first.
+        const std::span prompt(ids.ints(), 5);
+        compare(on_device.feed(prompt, ours[0]), on_host.feed(prompt, cpu[0]));
+        for (Index t = 3; t < 12; ++t) {
+          const std::span next(ids.ints() + 2 * t, 2);
+          compare(on_device.step(next, all_ours), on_host.step(next, all_cpu));
+        }
+        CHECK_EQ(ours[0].bytes(), cpu[0].bytes());
       }
-      CHECK_EQ(ours.bytes(), cpu.bytes());
       CHECK_EQ(greedy(there.model, 20), greedy(here.model, 20));
     }
 }

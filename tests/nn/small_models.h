@@ -16,6 +16,21 @@ inline LanguageModelOptions small(const std::string& kind) {
   return options;
 }
 
+// Shapes of published models; two heads of queries share keys and values in the first.
+inline void like_llama(LanguageModelOptions& options) {
+  options.transformer.norm = {NormKind::rms, 1e-6f};
+  options.transformer.activation = Activation::swiglu;
+  options.transformer.biases = options.head_bias = false;
+  options.transformer.attention.kv_heads = 1;
+  options.transformer.attention.rope_theta = 500;
+}
+inline void like_bert(LanguageModelOptions& options) {
+  options.transformer.norm_first = false;
+  options.transformer.norm.eps = 1e-12f;
+  options.transformer.activation = Activation::gelu_erf;
+  options.norm_embeddings = options.tie = true;
+}
+
 inline ClassifierOptions small_classifier(const std::string& kind) {
   ClassifierOptions options{.vocabulary = vocabulary, .classes = 3, .max_length = 16};
   options.transformer = small(kind).transformer;
@@ -28,6 +43,8 @@ inline Tensor random_ids(Index B, Index T, std::uint64_t seed = 1) {
   for (Index i = 0; i < B * T; ++i) ids.ints()[i] = std::int32_t(1 + random.below(vocabulary - 1));
   return ids;
 }
+
+inline bool same_numbers(const Tensor& a, const Tensor& b) { return a.to_vector() == b.to_vector(); }
 
 // Root mean square of rows [from, to) of a matrix.
 inline double rms(const Tensor& x, Index from, Index to) {

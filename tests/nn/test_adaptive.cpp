@@ -242,9 +242,10 @@ TEST_CASE("an adaptive model decodes as it reads, whole or token by token, and i
     const Tensor whole = model.forward(ids).value();
     CHECK(double(model.loss(ids, targets, {}).value().item()) ==
           doctest::Approx(cross_entropy(Var(whole), targets).value().item()).epsilon(1e-5));
+    Decoder decoder(model);
     DecodeState state;
     for (Index t = 0; t < 12; ++t) {
-      const Tensor logits = model.step(Tensor::from_ints({1}, std::span(ids.ints() + t, 1)), state);
+      const Tensor& logits = decoder.feed(std::span(ids.ints() + t, 1), state);
       for (Index v = 0; v < vocabulary; ++v)
         CHECK(std::abs(logits.data()[v] - whole.data()[t * vocabulary + v]) < 1e-5);
     }

@@ -1,4 +1,4 @@
-// What models compute: decoding against whole sequences, causality, dropout, padding, pooling.
+// What models compute: causality, dropout, padding, pooling.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -15,21 +15,6 @@ Tensor column(const Tensor& ids, Index t) {
   Tensor out = Tensor::empty({ids.size(0)}, DType::i32);
   for (Index b = 0; b < ids.size(0); ++b) out.ints()[b] = ids.ints()[b * ids.size(1) + t];
   return out;
-}
-
-// Shapes of published models; two heads of queries share keys and values in the first.
-void like_llama(LanguageModelOptions& options) {
-  options.transformer.norm = {NormKind::rms, 1e-6f};
-  options.transformer.activation = Activation::swiglu;
-  options.transformer.biases = options.head_bias = false;
-  options.transformer.attention.kv_heads = 1;
-  options.transformer.attention.rope_theta = 500;
-}
-void like_bert(LanguageModelOptions& options) {
-  options.transformer.norm_first = false;
-  options.transformer.norm.eps = 1e-12f;
-  options.transformer.activation = Activation::gelu_erf;
-  options.norm_embeddings = options.tie = true;
 }
 
 }  // namespace
@@ -61,66 +46,6 @@ TEST_CASE("dropout acts in training only and is drawn from the run's generator")
   CHECK(run({}) == evaluated);
   CHECK_THROWS_WITH_AS(run({.training = true}), doctest::Contains("training with dropout 0.5 needs Pass::random"),
                        Error);
-}
-
-TEST_CASE("decoding token by token equals the whole sequence, for every kind, position and norm") {
-  struct Row {
-    Position position;
-    QkNorm norm;
-    void (*shape)(LanguageModelOptions&) = [](LanguageModelOptions&) {};
-  };
-  for (const AttentionKind& kind : attention_kinds())
-    for (const Row row :
-         {Row{Position::learned, QkNorm::none}, Row{Position::sinusoidal, QkNorm::none},
-          Row{Position::rope, QkNorm::none}, Row{Position::none, QkNorm::none}, Row{Position::rope, QkNorm::l2},
-          Row{Position::none, QkNorm::rms}, Row{Position::rope, QkNorm::none, like_llama},
-          Row{Position::learned, QkNorm::none, like_bert}, Row{Position::rope, QkNorm::rms, like_llama}}) {
-      CAPTURE(kind.name);
-      CAPTURE(int(row.position));
-      CAPTURE(int(row.norm));
-      Random random(3);
-      LanguageModelOptions options = small(kind.name);
-      options.block = 70;  // past the first capacity of a key-value cache
-      options.position = row.position;
-      options.transformer.attention.qk_norm = row.norm;
-      options.transformer.attention.features = 5;
-      row.shape(options);
-      const LanguageModel model(options, random);
-      const Tensor ids = random_ids(2, 70);
-      const Tensor whole = model.forward(ids).value();
-      DecodeState state;
-      double worst = 0;
-      for (Index t = 0; t < 70; ++t) {
-        const Tensor logits = model.step(column(ids, t), state);
-        for (Index b = 0; b < 2; ++b)
-          for (Index v = 0; v < vocabulary; ++v) {
-            const double error = std::abs(logits.data()[b * 17 + v] - whole.data()[(b * 70 + t) * 17 + v]);
-            worst = error <= worst ? worst : error;
-          }
-      }
-      CHECK(worst < 2e-5);
-      CHECK(state.length() == 70);
-    }
-}
-
-TEST_CASE("the state of a linear kind does not grow, a key-value cache does") {
-  for (const AttentionKind& kind : attention_kinds()) {
-    Random random(3);
-    LanguageModelOptions options = small(kind.name);
-    options.position = Position::none;
-    options.block = 256;
-    const LanguageModel model(options, random);
-    DecodeState state;
-    const Tensor id = Tensor::from_ints({1}, std::vector<std::int32_t>{1});
-    model.step(id, state);
-    const Index first = state.bytes();
-    const Index M = kind.is_linear ? feature_count(kind.features, 8, 8) : 0;
-    if (kind.is_linear) CHECK(first == 2 * 2 * 4 * (M * 9 + 2));  // layers, heads, bytes, M (d+1) + 2
-    for (int t = 0; t < 200; ++t) model.step(id, state);
-    CAPTURE(kind.name);
-    CHECK((state.bytes() == first) == kind.is_linear);
-    CHECK(state.bytes() >= (kind.is_linear ? 0 : 2 * 2 * 201 * 16 * 4));
-  }
 }
 
 TEST_CASE("logits do not depend on later tokens, bit for bit") {
@@ -234,10 +159,6 @@ TEST_CASE("a sequence may fill the position table but not pass its end") {
   CHECK(model.forward(random_ids(1, 16)).shape() == Shape({1, 16, vocabulary}));
   const char* message = "a sequence of 17 tokens, but the position table has 16 rows; shorten it, or train with";
   CHECK_THROWS_WITH_AS(model.forward(random_ids(1, 17)), doctest::Contains(message), Error);
-  DecodeState state;
-  const Tensor ids = random_ids(1, 17);
-  for (Index t = 0; t < 16; ++t) model.step(column(ids, t), state);
-  CHECK_THROWS_WITH_AS(model.step(column(ids, 16), state), doctest::Contains(message), Error);
 }
 
 TEST_CASE("a kind with an end serves its context and nothing longer, whatever the positions") {
@@ -249,38 +170,17 @@ TEST_CASE("a kind with an end serves its context and nothing longer, whatever th
   CHECK(model.forward(random_ids(1, 16)).shape() == Shape({1, 16, vocabulary}));
   CHECK_THROWS_WITH_AS(model.forward(random_ids(1, 17)),
                        doctest::Contains("cosformer is set up for at most 16 tokens, got 17"), Error);
-  DecodeState state;
-  const Tensor ids = random_ids(1, 17);
-  for (Index t = 0; t < 16; ++t) model.step(column(ids, t), state);
-  CHECK_THROWS_WITH_AS(model.step(column(ids, 16), state), doctest::Contains("cosformer has its end at 16 tokens"),
-                       Error);
   Parameters parameters;
   CHECK_THROWS_WITH_AS(
       MultiHeadAttention(Scope(parameters, random), 16, {.kind = "cosformer", .floor = 0}, Initialisation::xavier()),
       doctest::Contains("cosformer needs to know the longest sequence"), Error);
 }
 
-TEST_CASE("input and states that do not fit are refused") {
+TEST_CASE("input that does not fit is refused") {
   Random random(1);
-  const LanguageModel model(small("flexformer_n"), random), soft(small("softmax"), random);
+  const LanguageModel model(small("flexformer_n"), random);
   CHECK_THROWS_WITH_AS(model.forward(column(random_ids(2, 3), 0)),
                        doctest::Contains("token numbers must be [batch, time], got [2]"), Error);
-  for (const LanguageModel* each : {&model, &soft}) {
-    DecodeState state;
-    CHECK_THROWS_WITH_AS(each->step(random_ids(2, 3), state), doctest::Contains("[batch], got [2,3]"), Error);
-    each->step(column(random_ids(2, 3), 0), state);
-    CHECK_THROWS_WITH_AS(each->step(column(random_ids(3, 3), 0), state),
-                         doctest::Contains("the state is of 2 sequences, this token of 3"), Error);
-    state.layers.resize(1);
-    CHECK_THROWS_WITH_AS(each->step(column(random_ids(2, 3), 0), state),
-                         doctest::Contains("the state has 1 layers, the model 2"), Error);
-  }
-  AttentionState state;
-  const MultiHeadAttention& attention = model.transformer().blocks[0].attention;
-  CHECK_THROWS_WITH_AS(attention.step(Var(Tensor::zeros({1, 2, 16})), state), doctest::Contains("got [1,2,16]"), Error);
-  Tape tape;
-  CHECK_THROWS_WITH_AS(attention.step(Var(Tensor::zeros({1, 1, 16})), state), doctest::Contains("close the tape first"),
-                       Error);
 }
 
 TEST_CASE("grouped heads equal heads whose keys and values are repeated, gradients summed") {

@@ -1,9 +1,10 @@
 // Text from a language model, token by token: sampling, and a generator that keeps going past the trained context.
 #pragma once
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "nn/language_model.h"
+#include "nn/decoder.h"
 
 namespace flexformer {
 
@@ -19,22 +20,32 @@ struct SamplingOptions {
 // NaN or all infinite.
 std::int32_t sample(std::span<const float> logits, const SamplingOptions& options, double uniform);
 
+// One text that a model continues.
 class Generator {
  public:
+  // Several generators may share a decoder, which must outlive them.
+  Generator(Decoder& decoder, const SamplingOptions& options, std::uint64_t seed);
+  // With a decoder of its own, of the model's own weights.
   Generator(const LanguageModel& model, const SamplingOptions& options, std::uint64_t seed);
 
-  // Takes a token in. Learned positions and cosformer end at the trained block: there the state starts anew from the
-  // last half of a block. Otherwise it goes on for ever.
-  void feed(std::int32_t id);
+  // Takes tokens in; those that begin a text go through the model in one pass. Learned positions and cosformer end at
+  // the trained block: there the state starts anew from the last half of a block. Otherwise it goes on for ever.
+  void feed(std::span<const std::int32_t> ids);
+  void feed(std::int32_t id) { feed(std::span(&id, 1)); }
   // Draws the next token and takes it in. At least one token must have been fed.
   std::int32_t next();
+  // The same for several texts of one decoder, side by side. Each gets the token that next() would give it alone.
+  static std::vector<std::int32_t> next(std::span<Generator* const> texts);
 
   Index state_bytes() const { return state_.bytes(); }
 
  private:
-  void step(std::int32_t id);
+  // Makes room for one more token where the model has an end.
+  void restart_if_full();
+  void keep(const Tensor& logits, Index row);
 
-  const LanguageModel& model_;
+  std::unique_ptr<Decoder> own_;
+  Decoder& decoder_;
   SamplingOptions options_;
   Random random_;
   DecodeState state_;

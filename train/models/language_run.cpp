@@ -62,6 +62,8 @@ void add_language_options(Options& options) {
   add_machine_options(options);
   options.add_flag("eval", false,
                    "evaluate the best model of the run in out (or the last run) on data.valid, and stop");
+  options.add_choice("weights", "f32", {"f32", "bf16", "int8"},
+                     "with eval: evaluate with the rounded weights that generate decodes with, too");
 }
 
 void settle_story_options(Options& options) {

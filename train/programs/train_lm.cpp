@@ -1,4 +1,5 @@
 // train_lm: trains a language model on a text file, or on the embedded stories.
+#include <cmath>
 #include <iostream>
 #include <optional>
 
@@ -75,6 +76,13 @@ int evaluate_saved(const Options& options, Console& console, Device device) {
   console.say(text(folder.path().string(), ", best weights (step ", saved.step, "): validation loss ",
                    fixed(result.loss, 6), " nats per token over ", grouped(result.targets), " tokens, ", result.words,
                    ", ", fixed(result.summary.at("valid_bits_per_byte").get<double>(), 4), " bits per byte"));
+  if (const WeightFormat format = weight_format_from(options.text("weights")); format != WeightFormat::f32) {
+    round_weights(*saved.model, format);
+    const double rounded = task.evaluate({}).loss;
+    console.say(text("weights as ", options.text("weights"), ": validation loss ", fixed(rounded, 6), ", perplexity ",
+                     fixed(std::exp(rounded), 3), "; ", rounded < result.loss ? "-" : "+",
+                     fixed(std::fabs(rounded - result.loss), 6), " nats per token against f32"));
+  }
   if (data.embedded) compare_with_grammar(console, *saved.tokenizer, result.loss);
   return 0;
 }
@@ -82,6 +90,8 @@ int evaluate_saved(const Options& options, Console& console, Device device) {
 int train(Options& options, Console& console) {
   Device device = use_machine_options(options);
   if (options.flag("eval")) return evaluate_saved(options, console, device);
+  if (options.text("weights") != "f32")
+    throw UsageError("weights=" + options.text("weights") + " belongs to eval; training keeps f32 weights");
 
   RunFolder folder = RunFolder::for_training(options.text("out"), "lm", options.flag("resume"));
   const bool resumed = folder.has_checkpoint();

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <deque>
 #include <numeric>
 #include <set>
 
@@ -183,4 +184,28 @@ TEST_CASE("other positions see everything however long it is; a linear kind's st
       if (kind.is_linear) CHECK(generator.state_bytes() == bytes);
       if (!kind.is_linear) CHECK(generator.state_bytes() > bytes);
     }
+}
+
+TEST_CASE("texts side by side are those that each gives alone, past the block too, prompts whole or by token") {
+  const std::pair<const char*, Position> rows[] = {
+      {"softmax", Position::learned}, {"flexformer_n", Position::rope}, {"cosformer", Position::rope}};
+  for (const auto& [kind, position] : rows) {
+    const auto model = model_with(position, kind);
+    Decoder decoder(*model);
+    std::vector<std::vector<std::int32_t>> prompts, texts(4);
+    std::deque<Generator> generators;
+    std::vector<Generator*> all;
+    for (Index i = 0; i < 4; ++i) {
+      prompts.emplace_back();
+      for (Index t = 0; t < 1 + 5 * i; ++t) prompts.back().push_back(std::int32_t(1 + (i + t * 5) % (vocabulary - 1)));
+      generators.emplace_back(decoder, SamplingOptions{.temperature = 1}, 7);
+      generators.back().feed(prompts.back());
+      all.push_back(&generators.back());
+    }
+    for (int t = 0; t < 20; ++t) {
+      const std::vector<std::int32_t> ids = Generator::next(all);
+      for (std::size_t i = 0; i < ids.size(); ++i) texts[i].push_back(ids[i]);
+    }
+    for (std::size_t i = 0; i < texts.size(); ++i) CHECK(texts[i] == generate(*model, prompts[i], 20, 7));
+  }
 }

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "nn/decoder.h"
 #include "tests/train/models/small_pretrained.h"
 #include "train/models/classifier_run.h"
 #include "train/models/language_run.h"
@@ -20,10 +21,12 @@ TEST_CASE("imported language models give PyTorch's logits, at once and token by 
     const Index T = Index(expected.ids.size()), V = Index(expected.logits.size());
     const Tensor logits = saved.model->forward(expected.batch()).value();
     CHECK(worst(logits.data() + (T - 1) * V, expected.logits) < 1e-5);
-    DecodeState state;
-    Tensor last;
-    for (std::int32_t id : expected.ids) last = saved.model->step(Tensor::from_ints({1}, std::span(&id, 1)), state);
-    CHECK(worst(last.data(), expected.logits) < 1e-5);
+    Decoder decoder(*saved.model);
+    DecodeState state, at_once;
+    CHECK(worst(decoder.feed(expected.ids, at_once).data(), expected.logits) < 1e-5);
+    const float* last = nullptr;
+    for (const std::int32_t& id : expected.ids) last = decoder.feed(std::span(&id, 1), state).data();
+    CHECK(worst(last, expected.logits) < 1e-5);
   }
 }
 

@@ -95,6 +95,19 @@ ok "generate continues a prompt, the same for the same seed" \
 ok "generate makes as many tokens as it is told, past the block, with figures on stderr" \
   "run 0 generate --run='a run' --tokens=100 --stats && [ \$(wc -c <out) = 101 ] &&
    grep -q '^100 tokens, .* tokens/s, state .* bytes' err"
+printf 'a ba\na\n\nab' >prompts
+ok "prompts of a file give the text that each gives alone, in order, weights of every format" \
+  "for w in f32 bf16 int8; do
+     run 0 generate --run='a run' --prompts=prompts --tokens=30 --weights=\$w --stop=b && cp out all &&
+     n=0 && while IFS= read -r line || [ -n \"\$line\" ]; do
+       n=\$((n + 1)) && run 0 generate --run='a run' --prompt=\"\$line\" --tokens=30 --weights=\$w --stop=b &&
+       { echo \"=== prompt \$n\" && cat out; } >>each; done <prompts && cmp -s each all && rm each || break; done"
+ok "prompt and prompts exclude each other, and a file without prompts is refused" \
+  "run 2 generate --run='a run' --prompts=prompts --prompt=a && complained 'exclude each other' && : >none &&
+   run 1 generate --run='a run' --prompts=none && complained 'holds no prompt'"
+ok "evaluation shows what rounded weights cost; training has none" \
+  "run 0 train_lm --out='a run' --eval --weights=int8 && said 'weights as int8: validation loss .* against f32' &&
+   run 2 train_lm --out=other --weights=bf16 && complained 'weights=bf16 belongs to eval' && [ ! -e other ]"
 ok "no tokens and no prompt are fine" "run 0 generate --run='a run' --tokens=0 && [ \$(wc -c <out) = 1 ]"
 ok "generation ends before the stop text" "run 0 generate --run='a run' --tokens=500 --stop=a && ! said a"
 ok "a character never seen is named" "run 1 generate --run='a run' --prompt='a ?' && complained \"'?' (U+003F)\""
