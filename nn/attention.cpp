@@ -164,11 +164,12 @@ Var MultiHeadAttention::step(const Var& x, AttentionState& state, const Var& res
   check("decode", x.shape() == Shape({B, 1, C}), "one token [B,1,", C, "] at a time, got ", x.shape());
   const Var projected = project(x, state.length);
   const auto part = [&](int i) { return slice(projected, 2, i * C, (i + 1) * C).value(); };
+  const Tensor q = part(0), k = part(1), v = part(2);
   Tensor y = Tensor::empty({B, 1, C}, x.dtype(), x.device());
-  if (kind->is_linear)
-    linear_step(y, part(0), part(1), part(2), state);
-  else
-    softmax_step(y, part(0), part(1), part(2), state);
+  {
+    const profile::Op op("attention_step");
+    kind->is_linear ? linear_step(y, q, k, v, state) : softmax_step(y, q, k, v, state);
+  }
   ++state.length;
   return out.forward(Var(y), residual);
 }

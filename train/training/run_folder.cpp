@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tensor/profile.h"
 #include "train/util/files.h"
 #include "train/util/utf8.h"
 
@@ -16,11 +17,13 @@ constexpr Index kMost = Index(1) << 60;  // of steps and tokens: more could not 
 
 // Keys that may change on resume: they touch neither the model nor the data's order nor the random numbers.
 bool may_change(const std::string& key) {
+  // clang-format off
   static const char* const free[] = {
       "out",        "resume",         "init",           "threads",          "device",           "cuda_graph",
       "log_every",  "train.steps",    "train.lr",       "train.min_lr",     "train.warmup",     "data.train",
       "data.valid", "data.test",      "data.cache",     "train.eval_every", "train.save_every", "train.patience",
-      "train.clip", "train.schedule", "train.kernel_lr"};
+      "train.clip", "train.schedule", "train.kernel_lr", "profile"};
+  // clang-format on
   return std::any_of(std::begin(free), std::end(free), [&](const char* name) { return key == name; });
 }
 
@@ -267,6 +270,23 @@ Index RunFolder::load_best_kernels(const Parameters& parameters) const {
 }
 
 void RunFolder::log(const Json& line) const { append_to_file(file("metrics.jsonl"), dump_json(line) + "\n"); }
+
+void RunFolder::write_summary(Json summary) const {
+  const auto add = [&](const char* key, const char* what, const std::vector<profile::Row>& rows) {
+    Json& list = summary[key] = Json::array();
+    for (const profile::Row& row : rows)
+      list.push_back({{what, row.name},
+                      {"calls", row.calls},
+                      {"seconds", row.seconds},
+                      {"bytes", row.cost.bytes},
+                      {"flops", row.cost.operations}});
+  };
+  if (profile::on) {
+    add("profile", "op", profile::ops());
+    add("profile_kernels", "kernel", profile::kernels());
+  }
+  write_json_atomic(file("summary.json"), summary);
+}
 
 void RunFolder::rewind(Index last_step) const {
   for (const char* name : {"summary.json", "report.html"}) fs::remove(file(name));
