@@ -36,6 +36,7 @@ Tape::~Tape() { current_tape = previous_; }
 Tape* Tape::current() { return current_tape; }
 
 Var Tape::result(const char* op, Tensor y, std::initializer_list<const Var*> inputs, Backward backward) {
+  if (profile::on) profile::op_ended(op);
   bool wanted = false;
   for (const Var* input : inputs) wanted = wanted || input->requires_grad();
   if (!wanted || !current_tape) return Var(std::move(y));
@@ -63,7 +64,10 @@ void Tape::backward(const Var& y, const Tensor& dy) {
          SumFwd{.y = y.gradient_.out(), .x = dy.values(), .outer = dy.numel(), .n = 1, .inner = 1, .scale = 1});
   while (!entries_.empty()) {
     const Entry& entry = entries_.back();
-    if (entry.output.present()) entry.backward(entry.output.tensor());
+    if (entry.output.present()) {
+      const profile::Op op(entry.op, profile::backward);
+      entry.backward(entry.output.tensor());
+    }
     entry.output.clear(true);
     entries_.pop_back();
   }

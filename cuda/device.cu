@@ -119,6 +119,23 @@ void synchronize() {
   check_cuda("work on the GPU", cudaStreamSynchronize(stream()));
 }
 
+Moment::Moment() {
+  cudaEvent_t event;
+  check_cuda("an event", cudaEventCreate(&event));
+  event_ = event;
+  check_cuda("an event", cudaEventRecord(event, stream()));
+}
+Moment::~Moment() {
+  if (event_) cudaEventDestroy(static_cast<cudaEvent_t>(event_));
+}
+double Moment::seconds_since(const Moment& earlier) const {
+  const auto from = static_cast<cudaEvent_t>(earlier.event_), to = static_cast<cudaEvent_t>(event_);
+  check_cuda("an event", cudaEventSynchronize(to));
+  float milliseconds = 0;
+  check_cuda("an event", cudaEventElapsedTime(&milliseconds, from, to));
+  return 1e-3 * double(milliseconds);
+}
+
 // Relaxed: blocks that the pool does not have yet may be taken from the system meanwhile.
 Graph::Graph(const std::function<void()>& work) {
   check_cuda("a recording", cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed));

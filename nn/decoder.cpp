@@ -200,6 +200,7 @@ void Decoder::attend(const Layer& layer, std::size_t number, States states) {
     turn(0, rows_, 0);
     return prompt_attention(layer, states[0]->layers[number]);
   }
+  const profile::Op op("attention_step");
   for (std::size_t s = 0; s < states.size(); ++s) {
     AttentionState& state = states[s]->layers[number];
     const Index length = states[s]->length;

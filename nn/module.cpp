@@ -47,6 +47,7 @@ Scope Scope::sub(const std::string& name) const {
 }
 
 Tensor Scope::draw(const Shape& shape, Init init) const {
+  const profile::Op op("initialisation");
   const RandomKey key = random_->next();
   if (init.kind == Init::Kind::constant) return Tensor::full(shape, init.value);
   Tensor out = Tensor::empty(shape);

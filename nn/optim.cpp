@@ -37,6 +37,7 @@ Optimizer::Optimizer(const Parameters& parameters, const OptimizerOptions& optio
 }
 
 double squared_norm(const Tensor& x) {
+  const profile::Op op("squared_norm");
   Tensor sum = memory_for<double>(1, x.device());
   const SquaredNorms::Array array{x.data(), x.numel()};
   launch(x.device(), SquaredNorms{.sums = elements<double>(sum), .arrays = &array, .count = 1});
@@ -62,6 +63,7 @@ void Optimizer::prepare(double lr) {
 
 // A gradient that is missing counts as one of no elements, so that every sum keeps its place.
 void Optimizer::launch_step(double clip) {
+  const profile::Op op("optimizer");
   std::vector<SquaredNorms::Array> gradients;
   for (const Slot& slot : slots_) {
     const Var& var = slot.parameter.var;

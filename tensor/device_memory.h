@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "tensor/shape.h"
 
@@ -31,6 +32,22 @@ inline Index block_limit = 65536;
 
 // Waits for everything launched so far. Errors of kernels show here.
 void synchronize();
+
+// A moment in the stream: when all that was launched before is done.
+class Moment {
+ public:
+  Moment();
+  ~Moment();
+  Moment(Moment&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Moment& operator=(Moment&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  double seconds_since(const Moment& earlier) const;  // waits until it has come
+
+ private:
+  void* event_;
+};
 
 // Work that is recorded once and then given to the device as often as wanted, by one call each time. While it is
 // recorded nothing runs: kernels, copies on the device and fills are noted with the arguments that they have, numbers

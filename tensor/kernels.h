@@ -11,6 +11,7 @@
 #include "tensor/host_device.h"
 #include "tensor/kernels_attention.h"
 #include "tensor/precision.h"
+#include "tensor/profile.h"
 #include "tensor/random.h"
 #include "tensor/weights.h"
 
@@ -363,6 +364,11 @@ FLEXFORMER_KERNELS(FLEXFORMER_DECLARE_RUN)
 #endif
 #undef FLEXFORMER_DECLARE_RUN
 
+// What a kernel must do at least: kernel_cost.cpp.
+#define FLEXFORMER_DECLARE_COST(Kernel) Cost cost(const Kernel&);
+FLEXFORMER_KERNELS(FLEXFORMER_DECLARE_COST)
+#undef FLEXFORMER_DECLARE_COST
+
 // How often each kernel has run, so that a test can tell which have never been tried.
 #define FLEXFORMER_COUNT(Kernel) k##Kernel,
 enum class KernelId { FLEXFORMER_KERNELS(FLEXFORMER_COUNT) count };
@@ -377,11 +383,15 @@ template <class Kernel> void run_on_device([[maybe_unused]] const char* name, co
   check(name, false, "this build has no CUDA; rebuild with 'make CUDA=1'");
 #endif
 }
-#define FLEXFORMER_LAUNCH(Kernel)                           \
-  inline void launch(Device device, const Kernel& kernel) { \
-    ++kernel_launches[int(KernelId::k##Kernel)];            \
-    if (device == Device::cpu) return cpu::run(kernel);     \
-    run_on_device(#Kernel, kernel);                         \
+#define FLEXFORMER_LAUNCH(Kernel)                                              \
+  inline void launch(Device device, const Kernel& kernel) {                    \
+    ++kernel_launches[int(KernelId::k##Kernel)];                               \
+    std::optional<profile::Timing> timing;                                     \
+    if (profile::on) [[unlikely]]                                              \
+      timing.emplace(device);                                                  \
+    device == Device::cpu ? cpu::run(kernel) : run_on_device(#Kernel, kernel); \
+    if (timing) [[unlikely]]                                                   \
+      timing->stop(#Kernel, cost(kernel));                                     \
   }
 FLEXFORMER_KERNELS(FLEXFORMER_LAUNCH)
 #undef FLEXFORMER_LAUNCH

@@ -1,5 +1,6 @@
 #include "cuda/emulation/runtime.h"
 
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -194,6 +195,29 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   delete exec;
+  return cudaSuccess;
+}
+
+// Its time is the clock's when the stream comes to it; it is shared with work that may outlive the event.
+struct EmulatedEvent {
+  using Clock = std::chrono::steady_clock;
+  std::shared_ptr<Clock::time_point> time = std::make_shared<Clock::time_point>();
+};
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = new EmulatedEvent;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  submit([time = event->time] { *time = EmulatedEvent::Clock::now(); });
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaStreamSynchronize(nullptr); }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  *milliseconds = std::chrono::duration<float, std::milli>(*to->time - *from->time).count();
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
   return cudaSuccess;
 }
 

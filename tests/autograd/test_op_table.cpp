@@ -310,8 +310,9 @@ TEST_CASE("row names are unique") {
            "");
 }
 
-TEST_CASE("the tables launch every kernel there is") {
+TEST_CASE("the tables launch every kernel there is, and the profile knows what each costs") {
   const Threads one(1);
+  profile::start();
   std::fill(std::begin(kernel_launches), std::end(kernel_launches), 0);
   for (const OpCase& row : op_cases()) {
     const Vars x = variables(row);
@@ -320,6 +321,13 @@ TEST_CASE("the tables launch every kernel there is") {
     if (y.requires_grad()) tape.backward(y, Tensor::full(y.shape(), 1));
   }
   for (const KernelCase& row : kernel_cases()) row.run(Device::cpu);
+  profile::stop();
+  const std::vector<profile::Row> profiled = profile::kernels();
+  CHECK_EQ(profiled.size(), std::size_t(KernelId::count));
+  for (const profile::Row& row : profiled) {
+    CHECK_MESSAGE((row.cost.bytes > 0 && row.cost.bytes < 1e8), row.name, " moves ", row.cost.bytes, " bytes");
+    CHECK_MESSAGE((row.cost.operations >= 0 && row.cost.operations < 1e9), row.name, ": ", row.cost.operations);
+  }
 #define FLEXFORMER_KERNEL_NAME(Kernel) #Kernel,
   const char* names[] = {FLEXFORMER_KERNELS(FLEXFORMER_KERNEL_NAME)};
 #undef FLEXFORMER_KERNEL_NAME

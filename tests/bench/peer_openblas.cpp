@@ -1,11 +1,10 @@
 // peer_openblas: our matrix products and OpenBLAS's in one process, in turns, on the same operands. One line of JSON
 // per product, after one that says which OpenBLAS it is. The library is opened at run time, so that building this needs
-// nothing of it. Used by tests/bench/bench_peers.py.
+// nothing of it. Used by tests/bench/bench_peers.py, which says by OPENBLAS_CORETYPE which of its kernels to run.
 #include <dlfcn.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <iostream>
 
 #include "tensor/parallel.h"
@@ -30,8 +29,6 @@ template <class Function> void find(void* library, const char* name, Function*& 
 
 // All null where there is none.
 OpenBlas open_openblas() {
-  // Settings that make it pass for another processor, or leave its caches unused, would make a weak opponent of it.
-  for (const char* setting : {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"}) unsetenv(setting);
   void* library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
   OpenBlas blas{};
   if (!library) return blas;

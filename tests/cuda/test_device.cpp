@@ -4,6 +4,8 @@
 #if defined(FLEXFORMER_CUDA)
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include <cmath>
 #include <iostream>
 
@@ -233,6 +235,26 @@ TEST_CASE("a product on the device refuses nothing that the CPU takes: strides t
       }
       check_close({results[1]}, {results[0]}, 1e-5);
     }
+}
+
+TEST_CASE("a profile of work on the device has the op's name and the time between two marks of the stream") {
+  if (!usable()) return;
+  const Var x(Tensor::full({8, 16}, 1, Device::cuda), true), W(Tensor::full({4, 16}, 1, Device::cuda), true);
+  profile::start();
+  for (int i = 0; i < 3; ++i) {
+    Tape tape;
+    tape.backward(sum(linear(x, W, Var())));
+  }
+  profile::stop();
+  for (const char* op : {"linear", "linear backward", "sum backward"}) {
+    CAPTURE(op);
+    const auto rows = profile::ops();
+    const auto row = std::ranges::find(rows, std::string(op), &profile::Row::name);
+    REQUIRE(row != rows.end());
+    CHECK_EQ(row->calls, 3);
+    CHECK(row->seconds > 0);
+    CHECK(row->cost.bytes > 0);
+  }
 }
 
 }  // namespace flexformer::testing

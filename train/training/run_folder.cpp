@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tensor/profile.h"
 #include "train/util/files.h"
 #include "train/util/utf8.h"
 
@@ -37,7 +38,8 @@ bool may_change(const std::string& key) {
                                      "train.clip",
                                      "train.schedule",
                                      "train.kernel_lr",
-                                     "train.epochs"};
+                                     "train.epochs",
+                                     "profile"};
   return std::any_of(std::begin(free), std::end(free), [&](const char* name) { return key == name; });
 }
 
@@ -268,11 +270,6 @@ void RunFolder::resume_options(Options& options) const {
          "); leave these keys out, or start a new run with another out=DIR");
 }
 
-void RunFolder::write_summary(const Json& summary) const {
-  check_claim();
-  write_json_atomic(file("summary.json"), summary);
-}
-
 void RunFolder::save_last(const Parameters& parameters, const Optimizer& optimizer, const TrainingState& state) const {
   check_claim();
   NamedTensors tensors = parameters.tensors();
@@ -345,6 +342,24 @@ Index RunFolder::load_best_kernels(const Parameters& parameters) const {
 void RunFolder::log(const Json& line) const {
   check_claim();
   append_to_file(file("metrics.jsonl"), dump_json(line) + "\n");
+}
+
+void RunFolder::write_summary(Json summary) const {
+  check_claim();
+  const auto add = [&](const char* key, const char* what, const std::vector<profile::Row>& rows) {
+    Json& list = summary[key] = Json::array();
+    for (const profile::Row& row : rows)
+      list.push_back({{what, row.name},
+                      {"calls", row.calls},
+                      {"seconds", row.seconds},
+                      {"bytes", row.cost.bytes},
+                      {"flops", row.cost.operations}});
+  };
+  if (profile::on) {
+    add("profile", "op", profile::ops());
+    add("profile_kernels", "kernel", profile::kernels());
+  }
+  write_json_atomic(file("summary.json"), summary);
 }
 
 void RunFolder::rewind(Index last_step) const {

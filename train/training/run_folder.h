@@ -68,7 +68,8 @@ class RunFolder {
   void write_config(const Options& options) const;  // config.json: "program" and every key's value
   void begin(const Options& options) const { write_config(options), keep(); }  // before a run's first other file
   void load_config(Options& options) const;                                    // the inverse
-  void write_summary(const Json& summary) const;
+  // Takes the place of the old one. With --profile, `profile` (by op) and `profile_kernels` are added.
+  void write_summary(Json summary) const;
 
   // Settles the options of a resumed run: keys that were not given take their stored value; a given one that differs
   // throws Error with both values if it would change the model, the order of the data or the random numbers.

@@ -92,7 +92,7 @@ Trainer::Trainer(const Options& options, RunFolder& folder, const Parameters& pa
       console_(console),
       optimizer_(parameters, training_.optimizer),
       step_(Tensor::zeros({1}, DType::i32, parameters.device())),
-      captured_(parameters.device(), options.flag("cuda_graph") && task.repeats()) {}
+      captured_(parameters.device(), options.flag("cuda_graph") && task.repeats() && !profile::on) {}
 
 // The summary is written last and taken away when a run goes on: with it, nothing is left to do.
 bool Trainer::had_finished() const {

@@ -13,6 +13,7 @@
 #include "tensor/device_memory.h"
 #include "tensor/parallel.h"
 #include "tensor/precision.h"
+#include "tensor/profile.h"
 #include "train/util/utf8.h"
 
 namespace flexformer {
@@ -67,6 +68,10 @@ int report(const std::string& message, int status) {
 int run_program(Options& options, int argc, char** argv, const std::function<int(Options&)>& body) {
   int status = 0;
   try {
+    options.add_flag(
+        "profile", false,
+        "at the end, on stderr: time, calls, bytes and operations of every op and kernel; trainers keep them "
+        "in summary.json; turns cuda_graph off");
     switch (options.parse(argc, argv)) {
       case Request::help:
         std::cout << options.help();
@@ -78,9 +83,11 @@ int run_program(Options& options, int argc, char** argv, const std::function<int
         std::cout << dump_json(options.effective(), 2) << "\n";
         break;
       case Request::run:
+        if (options.flag("profile")) profile::start();
         status = body(options);
     }
     std::cout.flush();
+    if (profile::on) std::cerr << "\n" << profile::table() << std::flush;
     return std::cout || status ? status : report("standard output could not be written", 1);
   } catch (const UsageError& error) {
     return report(error.what(), 2);

@@ -76,6 +76,10 @@ ok "the metrics are JSON with a line a step" \
 ok "without a GPU a run is on the CPU and says why" \
   "CUDA_VISIBLE_DEVICES= run 0 train_lm \"\${lm[@]}\" --train.steps=1 --out=auto && said '^on the CPU: ..*' &&
    grep -q '\"device\": \"cpu\"' auto/summary.json"
+ok "a profile is on stderr and in the summary" \
+  "run 0 train_lm \"\${lm[@]}\" --train.steps=2 --out=profiled --profile && grep -q '^linear backward  *[1-9]' err &&
+   grep -q '^Gemm  *[1-9]' err && grep -q '\"op\": \"optimizer\"' profiled/summary.json &&
+   run 0 generate --run=profiled --tokens=3 --profile && grep -q '^attention_step  *[1-9]' err && ! said 'calls'"
 for program in train_lm train_classifier generate predict distill import_model export_model bench; do
   ok "$program --device=cuda without a GPU is one error" \
     "CUDA_VISIBLE_DEVICES= run 1 $program --device=cuda && complained 'device=cuda: .*device=cpu always works'"
