@@ -20,7 +20,8 @@ __global__ void few_rows_of_floats(FewRows k) {
   const int lane = threadIdx.x % kWarp;
   const Index warps = thread_count() / kWarp, groups = (k.R + kRows - 1) / kRows;
   for (Index item = thread_number() / kWarp; item < k.O * groups; item += warps) {
-    const Index o = item / groups, first = item % groups * kRows, rows = smaller(kRows, k.R - first);
+    const Index o = item / groups, first = item % groups * kRows, left = k.R - first,
+                rows = left < kRows ? left : kRows;
     float sum[kRows] = {};
     for (Index i = lane; i < k.I; i += kWarp) {
       const float w = W[o * k.I + i];
@@ -39,7 +40,7 @@ __global__ void few_rows_of_panels(FewRows k) {
   numbers.scale = nullptr;  // finish() multiplies with it
   const Index groups = (k.R + kRows - 1) / kRows;
   for (Index item = thread_number(); item < k.O * groups; item += thread_count()) {
-    const Index o = item % k.O, first = item / k.O * kRows, rows = smaller(kRows, k.R - first);
+    const Index o = item % k.O, first = item / k.O * kRows, left = k.R - first, rows = left < kRows ? left : kRows;
     float sum[kRows] = {};
     for (Index i = 0; i < k.I; ++i) {
       const float w = numbers.number(o, i, k.I);
