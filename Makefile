@@ -347,7 +347,7 @@ $(BUILD)/$(1): $(call objects,$(2)) $(BUILD)/libflexformer.a
 endef
 $(foreach m,$(mains) $(peers),$(eval $(call program_rule,$(notdir $(m:.cpp=)),$(m))))
 $(foreach e,$(examples),$(eval $(call program_rule,$(e:.cpp=),$(e))))
-$(eval $(call program_rule,fuzz,tests/fuzz/fuzz_main.cpp tests/fuzz/fuzz_targets.cpp))
+$(eval $(call program_rule,fuzz,tests/fuzz/fuzz_main.cpp tests/fuzz/fuzz_targets.cpp tests/fuzz/fuzz_texts.cpp))
 $(BUILD)/fuzz: libs := -fsanitize=fuzzer
 
 -include $(patsubst %.o,%.d,$(all_objects) $(cuda_objects) $(generation))

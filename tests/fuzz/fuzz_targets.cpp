@@ -4,19 +4,21 @@
 
 #include <algorithm>
 #include <cstring>
-#include <stdexcept>
 
 #include "nn/safetensors.h"
+#include "tests/fuzz/fuzz_tools.h"
 #include "tests/train/util/html_check.h"
 #include "tests/train/util/png_writer.h"
 #include "tests/train/util/temporary_folder.h"
 #include "train/datasets/data_set.h"
+#include "train/datasets/labels.h"
 #include "train/datasets/pictures.h"
 #include "train/models/classifier_run.h"
 #include "train/models/language_run.h"
 #include "train/models/model_options.h"
 #include "train/reports/report.h"
 #include "train/synthetic/listops.h"
+#include "train/text/tokenized_text.h"
 #include "train/tokenizers/tokenizer.h"
 #include "train/util/files.h"
 #include "train/util/inflate.h"
@@ -27,35 +29,6 @@ namespace flexformer::tests {
 namespace {
 
 namespace fs = std::filesystem;
-
-void promise(bool kept, const char* what) {
-  if (!kept) throw std::logic_error(std::string("broken promise: ") + what);
-}
-
-// The first bytes of an input, as numbers that choose something.
-class Choices {
- public:
-  explicit Choices(std::string_view& bytes) : bytes_(bytes) {}
-  std::size_t below(std::size_t n) {
-    if (bytes_.empty()) return 0;
-    const std::size_t value = static_cast<unsigned char>(bytes_[0]);
-    bytes_.remove_prefix(1);
-    return value % n;
-  }
-  template <class T> T of(std::initializer_list<T> values) { return values.begin()[below(values.size())]; }
-
- private:
-  std::string_view& bytes_;
-};
-
-std::vector<std::string_view> parts(std::string_view bytes) {
-  constexpr std::string_view line = "\n===\n";
-  std::vector<std::string_view> out;
-  for (std::size_t end; (end = bytes.find(line)) != std::string_view::npos; bytes.remove_prefix(end + line.size()))
-    out.push_back(bytes.substr(0, end));
-  out.push_back(bytes);
-  return out;
-}
 
 // Fresh files with these names and contents; a name without a part is not there.
 const TemporaryFolder& folder_of(std::initializer_list<const char*> names, std::string_view bytes) {
@@ -141,14 +114,24 @@ void use_table(const Table& table) {
 void table(std::string_view bytes) {
   Choices choose(bytes);
   TableOptions options;
-  options.format = choose.of({"auto", "tsv", "csv", "trec", "lines"});
+  options.format = choose.of({"auto", "auto", "tsv", "csv", "trec", "lines", "jsonl", "json", "fasttext"});
+  options.separator = choose.of({"auto", "auto", "tab", "comma", "semicolon", "bar"});
   options.header = choose.of({"auto", "true", "false"});
   options.label = choose.of({"", "label", "1", "2"});
   options.text = choose.of({"", "text", "2", "1"});
   options.text2 = choose.of({"", "", "text2", "3"});
   options.need_label = choose.below(2) == 0;
   options.skip_ragged = choose.below(2) == 1;
-  use_table(parse_table(bytes, choose.of({"f", "f.csv", "f.tsv", "f.csv.gz"}), options));
+  const std::string name = choose.of({"f", "f.csv", "f.tsv", "f.csv.gz", "f.jsonl"});
+  const std::string task = choose.of({"auto", "classification", "regression"});
+  Table read = parse_table(bytes, name, options);
+  use_table(read);
+  if (!read.has_labels() || !options.need_label) return;
+  const std::vector<std::int32_t> before = label_ids(read, LabelMap::of(read));
+  settle_labels(read, task);
+  const std::vector<std::int32_t> after = label_ids(read, LabelMap::of(read));
+  for (std::size_t i = 1; i < after.size(); ++i)
+    promise(before[i] != before[0] || after[i] == after[0], "table: equal labels stay equal");
 }
 
 void data_set(std::string_view bytes) {
@@ -174,12 +157,16 @@ void use_tokenizer(const Tokenizer& tokenizer, std::string_view text) {
     promise(now >= covered && now <= std::ssize(text), "tokenizer: more tokens cover more bytes");
     covered = now;
   }
-  const bool lowered = tokenizer.to_json()["lowercase"];
+  std::vector<std::int32_t> in_pieces;
+  TextSource source(text, "text");
+  tokenize(source, tokenizer, {.piece_bytes = 7},
+           [&](std::span<const std::int32_t> more) { in_pieces.insert(in_pieces.end(), more.begin(), more.end()); });
+  promise(in_pieces == ids, "tokenizer: pieces give the ids of the whole");
   const bool unknown = std::ranges::find(ids, tokenizer.unknown_id()) != ids.end();
   if (tokenizer.name() == "word")
     promise(tokenizer.encode(decoded) == ids, "tokenizer: words come back as the same ids");
   else if (!unknown)
-    promise(decoded == (lowered ? lowercase(text) : std::string(text)), "tokenizer: a text comes back byte for byte");
+    promise(decoded == FoldedText({.text = text}, tokenizer.folding()).text(), "tokenizer: a text comes back, folded");
 }
 
 // A tokenizer.json of ours, and a text.
@@ -195,6 +182,9 @@ void made(std::string_view bytes) {
   const char* kind = choose.of({"byte", "char", "word", "bpe"});
   TokenizerOptions options;
   options.lowercase = choose.below(2);
+  const std::size_t rules = choose.below(4);
+  options.unicode = rules & 1;
+  options.nfc = rules & 2;
   options.keep_newlines = choose.below(2);
   options.split_punctuation = choose.below(2);
   if (choose.below(2)) options.specials = {"<pad>", "<unk>"};
@@ -383,6 +373,8 @@ const std::vector<FuzzTarget>& fuzz_targets() {
       {"json", json},
       {"config", config},
       {"table", table},
+      {"text_file", text_file},
+      {"scored", scored},
       {"data_set", data_set},
       {"tokenizer", tokenizer},
       {"vocabulary", vocabulary},

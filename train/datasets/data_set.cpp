@@ -8,6 +8,7 @@
 #include "train/util/files.h"
 #include "train/util/inflate.h"
 #include "train/util/png.h"
+#include "train/util/text_encoding.h"
 #include "train/util/utf8.h"
 
 namespace flexformer {
@@ -39,11 +40,19 @@ bool is_file(const fs::directory_entry& entry) {
 bool is_text_file(const fs::directory_entry& entry) {
   return entry.path().extension() == ".txt" && !entry.path().filename().string().starts_with('.');
 }
+// Some collections name their texts by numbers alone.
+bool is_plain_file(const fs::directory_entry& entry) {
+  return is_file(entry) && !entry.path().has_extension() && !entry.path().filename().string().starts_with('.');
+}
+std::vector<std::string> text_files(const fs::path& folder) {
+  const std::vector<std::string> files = sorted_names(folder, is_text_file);
+  return files.empty() ? sorted_names(folder, is_plain_file) : files;
+}
 
 // A folder of folders with .txt files is no class but a data set of its own, such as the train and test of aclImdb.
 void check_is_class(const fs::path& folder) {
   for (const std::string& inner : sorted_names(folder, is_folder)) {
-    if (sorted_names(folder / inner, is_text_file).empty()) continue;
+    if (text_files(folder / inner).empty()) continue;
     const fs::path whole = folder.parent_path();
     fail(quote(whole.string(), 400), " holds no folders of .txt files, but folders of such folders; give one of them: ",
          "--data.train=", (fs::is_directory(whole / "train") ? whole / "train" : folder).string());
@@ -63,7 +72,7 @@ Table read_text_folder(const fs::path& path) {
       continue;
     }
     check_is_class(path / label);
-    const std::vector<std::string> files = sorted_names(path / label, is_text_file);
+    const std::vector<std::string> files = text_files(path / label);
     if (files.empty()) without_text += (without_text.empty() ? "" : ", ") + quote(label);
     for (const std::string& file : files) {
       Row row{read_text_file(path / label / file), {}, label, Index(table.rows.size()) + 1};
@@ -97,27 +106,13 @@ std::string format_of_folder(const fs::path& path) {
   return fs::exists(path / "data_batch_1.bin") ? "cifar10" : "folder";
 }
 
-std::string format_of_file(std::string_view bytes) {
-  if (looks_like_idx(bytes)) return "idx";
-  if (looks_like_cifar10(bytes)) return "cifar10";
-  if (bytes.starts_with("\xEF\xBB\xBF")) bytes.remove_prefix(3);
-  const std::string_view first = bytes.substr(0, bytes.find_first_of("\r\n"));
-  return first == kListOpsHeader ? "listops" : "table";
-}
-
-void check_is_text(std::string_view bytes, const std::string& source) {
-  if (bytes.starts_with("PK\x03\x04")) fail(source, ": this is a zip archive; unpack it first");
-  if (looks_like_png(bytes))
-    fail(source, ": this is one picture; a data set of pictures is a folder or a file of many");
-  if (bytes.substr(0, 4096).find('\0') != std::string_view::npos)
-    fail(source, ": this is not a text file (it holds zero bytes), nor pictures in IDX or CIFAR-10 format");
-}
+bool is_listops(std::string_view text) { return text.substr(0, text.find_first_of("\r\n")) == kListOpsHeader; }
 
 }  // namespace
 
 const std::vector<std::string>& data_format_names() {
-  static const std::vector<std::string> names = {"auto",    "tsv",     "csv",        "trec", "folder",
-                                                 "listops", "cifar10", "pathfinder", "idx"};
+  static const std::vector<std::string> names = {"auto", "tsv",    "csv",     "jsonl",   "json",       "fasttext",
+                                                 "trec", "folder", "listops", "cifar10", "pathfinder", "idx"};
   return names;
 }
 
@@ -134,12 +129,14 @@ Table read_data_set(const fs::path& path, const TableOptions& options) {
     fail(quote(source, 400), " is ", fs::exists(path) ? "a file" : "not there", ", but data.format=", options.format,
          " is a folder");
   std::string bytes = read_unpacked(path);
-  const std::string format = options.format == "auto" ? format_of_file(bytes) : options.format;
-  if (format == "idx") return read_idx(bytes, path);
-  if (format == "cifar10") return parse_cifar10(bytes, source);
-  const std::string plain = without_byte_order_mark(bytes, source);
-  check_is_text(plain, source);
-  return format == "listops" ? read_listops(plain, source, options) : parse_table(plain, source, options);
+  const bool any = options.format == "auto";
+  if (options.format == "idx" || (any && looks_like_idx(bytes))) return read_idx(bytes, path);
+  if (options.format == "cifar10" || (any && looks_like_cifar10(bytes))) return parse_cifar10(bytes, source);
+  if (looks_like_png(bytes))
+    fail(source, ": this is one picture; a data set of pictures is a folder or a file of many");
+  const std::string text = decode_text(std::move(bytes), source);
+  const bool listops = options.format == "listops" || (any && is_listops(text));
+  return listops ? read_listops(text, source, options) : parse_table(text, source, options);
 }
 
 std::string without_parentheses(std::string_view expression) {

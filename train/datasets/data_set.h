@@ -10,10 +10,10 @@ namespace flexformer {
 const std::vector<std::string>& data_format_names();
 
 // Reads `path` in options.format, which adds to the formats of read_table():
-//  folder      a folder for each class, with a .txt file for each text: train/pos/0_9.txt. Classes and files are read
-//  in
-//              order of their names' bytes; line breaks at a text's end are dropped; a class "unsup" (texts without
-//              label), hidden folders and other files are left out and mentioned.
+//  folder      a folder for each class, with a .txt file for each text: train/pos/0_9.txt; without any, the files that
+//              have no ending at all are the texts. Classes and files are read in order of their names' bytes; line
+//              breaks at a text's end are dropped; a class "unsup" (texts without label), hidden folders and other
+//              files are left out and mentioned.
 //  listops     ListOps of the Long Range Arena: a tsv with the columns Source and Target. As its official loader does,
 //              the parentheses, which only show how arguments are grouped, are dropped; the tokens left are separated
 //              by spaces.

@@ -15,11 +15,13 @@
 namespace flexformer {
 
 struct TableOptions {
-  std::string format = "auto";  // auto, tsv, csv, trec, lines
-  std::string header = "auto";  // auto, true, false
+  std::string format = "auto";     // auto, tsv, csv, trec, lines, jsonl, json, fasttext
+  std::string separator = "auto";  // of tsv and csv: auto, tab, comma, semicolon, bar
+  std::string header = "auto";     // auto, true, false
   // Columns by name (from the header) or by number from 1; "" is found by rule, see read_table().
   std::string text = {}, text2 = {}, label = {};
-  bool need_label = true;    // false: a table without label column is fine (prediction)
+  bool need_label = true;  // false: a table without label column, or a row without label, is fine (prediction)
+  std::vector<std::string> known_labels = {};  // a first line with one of these is no header
   bool skip_ragged = false;  // rows with another number of fields than the first are left out and counted
 };
 
@@ -39,6 +41,7 @@ struct Table {
   std::int64_t empty_lines = 0;                             // skipped
   std::int64_t empty_texts = 0;                             // kept: rows whose texts hold nothing but white space
   std::vector<std::string> notes;                           // what else is worth knowing about how it was read
+  std::vector<std::string> warnings;                        // what the user should look at, a line each
 
   bool has_labels() const { return label_column != 0; }
   // "train.tsv:7", for messages; "train/pos" of a folder of texts, "train.bin, picture 7" of pictures.
@@ -52,23 +55,34 @@ bool is_picture_format(std::string_view format);
 
 // Reads a file, or the bytes of one.
 //
-// Format `auto`: by the ending .tsv/.tab or .csv, else by content: a tab in the first line -> tsv; every line starting
-// "WORD:word " -> trec; else csv. An ending or option that the content contradicts is an error.
-//  tsv    fields between tabs, no quoting; CR LF or LF.
-//  csv    RFC 4180: a field that starts with " ends at the next single ", "" stands for one, and may span lines.
-//  trec   "LABEL:fine text": the label is what stands before ':', the text all after the first space.
-//  lines  each line is a text; no labels.
-// Lines without any character but blanks are skipped and counted. A row whose number of fields differs from the first
-// row's is an error with its line, unless such rows are to be skipped.
+// Format `auto`: objects of JSON by what the file starts with; "__label__ham text" in every line -> fasttext; else
+// fields between separators, or trec if every line starts "WORD:word ".
+//  tsv, csv   Fields between separators. `auto` takes the separator of the first row that stands equally often in every
+//             row; of several the one under which a column is most like labels, and never one that prose explains (a
+//             blank behind it, or digits around it, in every row). None: tab for .tsv and .tab, comma for others. A
+//             first line "sep=;" names it. csv quotes as RFC 4180: a field that starts with " ends at the next single
+//             ", "" stands for one, and may span lines. tsv, separated by tabs, has quotes only where they cannot be
+//             text.
+//  trec       "LABEL:fine text": the label is what stands before ':', the text all after the first space.
+//  fasttext   "__label__ham text", one label in a line.
+//  jsonl, json  objects, one a line or in an array; a whole table as one object of columns, or with its rows under a
+//  key.
+//             Columns are the keys. A label or text that is itself an array or object is an error.
+//  lines      each line is a text; no labels.
+// Lines end at LF or CR LF, or at CR where there is no LF. Those without any character but blanks are skipped and
+// counted. A row whose number of fields differs from the first row's is an error with its line, unless such rows are to
+// be skipped.
 //
 // Header `auto`: line 1 is a header if it names a column that the options ask for by name, or if two of its fields are
-// usual names (label, class, ...; text, sentence, ...; id, index), or if some column holds whole numbers in every row
-// but this one. Otherwise it is data.
+// different usual names (label, class, ...; text, sentence, ...; id, index), or if some column holds numbers in every
+// row but this one, or if its label occurs nowhere else while every other label occurs again. Otherwise it is data. The
+// same header further down is left out and counted.
 //
 // Columns not given: by the usual names in a header (sentence1 and sentence2 etc. are a pair); of two columns, the one
-// that is left. Without header, of two columns the label is the one with fewer distinct values; among equals the one
-// with fewer bytes in all; among equals the first. Of four as CoLA has them (source, 0 or 1, nothing or a mark such as
-// "*", sentence), the second is the label and the last the text. Otherwise an error lists the columns there are.
+// that is left. Columns of row numbers, and empty ones without a name, do not count. Of two without usual names the
+// label is the one with fewer distinct values; among equals the one with fewer bytes in all; among equals the first. Of
+// four as CoLA has them (source, 0 or 1, nothing or a mark such as "*", sentence), the second is the label and the last
+// the text. Otherwise an error lists the columns there are.
 //
 // Throws Error with file and line; also for a file without rows and a row without label in a table that has labels.
 Table read_table(const std::filesystem::path& path, const TableOptions& options);
@@ -103,7 +117,8 @@ class LabelMap {
   double mean_ = 0, deviation_ = 0;
 };
 
-// The class of each row. Throws Error with line, label and the known labels for one that training did not have.
+// The class of each row. Where all classes are numbers, an equal number is the same label. Throws Error with line,
+// label and the known labels for one that training did not have.
 std::vector<std::int32_t> label_ids(const Table& table, const LabelMap& labels);
 // The number each row has as its label. Throws Error with the line of one that is none.
 std::vector<double> label_numbers(const Table& table);

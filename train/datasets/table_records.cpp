@@ -1,7 +1,5 @@
-// Splitting into records. Three formats are lines; csv is not, because a quoted field may hold line breaks.
+// What a file is written in, and the formats that are lines.
 #include "train/datasets/table_records.h"
-
-#include <algorithm>
 
 #include "tensor/error.h"
 #include "train/util/utf8.h"
@@ -9,36 +7,7 @@
 namespace flexformer {
 namespace {
 
-// Goes through `bytes` line by line; a line ends at LF or CR LF.
-class LineReader {
- public:
-  explicit LineReader(std::string_view bytes) : bytes_(bytes) {}
-
-  bool next(std::string_view& line) {
-    if (at_ >= bytes_.size()) return false;
-    const std::size_t end = std::min(bytes_.find('\n', at_), bytes_.size());
-    line = bytes_.substr(at_, end - at_);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    at_ = end + 1;
-    ++number_;
-    return true;
-  }
-  std::int64_t number() const { return number_; }  // of the line read last, from 1
-
- private:
-  std::string_view bytes_;
-  std::size_t at_ = 0;
-  std::int64_t number_ = 0;
-};
-
-bool is_blank(std::string_view line) { return line.find_first_not_of(' ') == std::string_view::npos; }
-
-std::string_view first_line(std::string_view bytes) {
-  LineReader lines(bytes);
-  std::string_view line;
-  while (lines.next(line) && is_blank(line)) continue;
-  return line;
-}
+constexpr std::string_view kFastText = "__label__";
 
 // "WORD:word ", as question files have it.
 bool looks_like_trec(std::string_view line) {
@@ -49,34 +18,26 @@ bool looks_like_trec(std::string_view line) {
   return second_end != first_end + 1 && second_end != line.end() && *second_end == ' ';
 }
 
-bool all_lines_look_like_trec(std::string_view bytes) {
+// "__label__ham text".
+bool looks_like_fasttext(std::string_view line) {
+  if (!line.starts_with(kFastText)) return false;
+  const std::string_view label = line.substr(kFastText.size(), line.find_first_of(" \t") - kFastText.size());
+  return !label.empty() && label.find_first_of(",;|\"") == label.npos;
+}
+
+bool all_lines(std::string_view bytes, bool (*is_right)(std::string_view)) {
   LineReader lines(bytes);
-  std::string_view line;
   bool any = false;
-  while (lines.next(line)) {
-    if (is_blank(line)) continue;
-    if (!looks_like_trec(line)) return false;
-    any = true;
-  }
+  for (std::string_view line; lines.next(line); any = any || !is_blank(line))
+    if (!is_blank(line) && !is_right(line)) return false;
   return any;
 }
 
-std::string detect_format(std::string_view bytes, const std::string& source) {
-  std::string name = lowercase(source);
-  if (name.ends_with(".gz")) name.resize(name.size() - 3);
-  if (name.ends_with(".csv")) return "csv";
-  if (name.ends_with(".tsv") || name.ends_with(".tab")) return "tsv";
-  if (first_line(bytes).find('\t') != std::string_view::npos) return "tsv";
-  return all_lines_look_like_trec(bytes) ? "trec" : "csv";
-}
-
-void add_tsv(std::string_view line, Record& record) {
-  for (std::size_t start = 0; start <= line.size();) {
-    const std::size_t end = std::min(line.find('\t', start), line.size());
-    record.fields.emplace_back(line.substr(start, end - start));
-    start = end + 1;
-  }
-}
+struct Ending {
+  std::string_view ending, format;
+};
+constexpr Ending endings[] = {{".csv", "csv"},     {".tsv", "tsv"},   {".tab", "tsv"},
+                              {".jsonl", "jsonl"}, {".json", "json"}, {".ndjson", "jsonl"}};
 
 void add_trec(std::string_view line, const std::string& source, Record& record) {
   const std::size_t space = std::min(line.find(' '), line.size());
@@ -87,6 +48,26 @@ void add_trec(std::string_view line, const std::string& source, Record& record) 
   record.fields.emplace_back(line.substr(std::min(space + 1, line.size())));
 }
 
+// The label may stand anywhere in the line, as fastText allows; a line without one gets an empty label.
+void add_fasttext(std::string_view line, const std::string& source, Record& record) {
+  std::string label, rest;
+  for (std::size_t at = 0; at < line.size();) {
+    const std::size_t end = std::min(line.find_first_of(" \t", at), line.size());
+    const std::string_view word = line.substr(at, end - at);
+    if (word.starts_with(kFastText)) {
+      if (!label.empty())
+        fail(source, ":", record.line, ": two labels, ", quote(label), " and ", quote(word.substr(kFastText.size())),
+             ", but a text has one label here; keep one of them");
+      label = word.substr(kFastText.size());
+    } else {
+      rest += word;
+    }
+    if (end < line.size() && !word.starts_with(kFastText)) rest += line[end];
+    at = end + 1;
+  }
+  record.fields = {std::move(label), std::string(trim(rest))};
+}
+
 void read_lines(std::string_view bytes, const std::string& source, Records& result) {
   LineReader lines(bytes);
   for (std::string_view line; lines.next(line);) {
@@ -94,98 +75,20 @@ void read_lines(std::string_view bytes, const std::string& source, Records& resu
       ++result.empty_lines;
       continue;
     }
-    Record& record = result.records.emplace_back(Record{{}, lines.number()});
-    if (result.format == "tsv") add_tsv(line, record);
+    Record& record = result.records.emplace_back(Record{.fields = {}, .line = lines.number()});
     if (result.format == "trec") add_trec(line, source, record);
+    if (result.format == "fasttext") add_fasttext(line, source, record);
     if (result.format == "lines") record.fields.emplace_back(line);
   }
 }
 
-// Reads one csv field from `at`, which then stands behind its comma or at the end of its record.
-class CsvReader {
- public:
-  CsvReader(std::string_view bytes, const std::string& source) : bytes_(bytes), source_(source) {}
-
-  void read(Records& result) {
-    while (at_ < bytes_.size()) {
-      const std::size_t line_end = std::min(bytes_.find('\n', at_), bytes_.size());
-      std::string_view line = bytes_.substr(at_, line_end - at_);
-      if (line.ends_with('\r')) line.remove_suffix(1);
-      if (is_blank(line)) {
-        ++result.empty_lines;
-        at_ = line_end + 1;
-        ++line_;
-        continue;
-      }
-      Record& record = result.records.emplace_back(Record{{}, line_});
-      do record.fields.push_back(bytes_.substr(at_).starts_with('"') ? quoted_field() : plain_field());
-      while (take(','));
-      take('\r');
-      if (take('\n')) ++line_;
-    }
-  }
-
- private:
-  bool take(char wanted) {
-    if (at_ >= bytes_.size() || bytes_[at_] != wanted) return false;
-    ++at_;
-    return true;
-  }
-
-  std::string plain_field() {
-    const std::size_t end = std::min(bytes_.find_first_of(",\n", at_), bytes_.size());
-    std::string_view field = bytes_.substr(at_, end - at_);
-    at_ = end;
-    const bool ends_record = end == bytes_.size() || bytes_[end] == '\n';
-    if (ends_record && field.ends_with('\r')) field.remove_suffix(1);
-    return std::string(field);
-  }
-
-  std::string quoted_field() {
-    const std::int64_t first_line = line_;
-    std::string field;
-    ++at_;
-    for (;;) {
-      const std::size_t end = bytes_.find('"', at_);
-      if (end == std::string_view::npos)
-        fail(source_, ":", first_line,
-             ": the quote that opens here is never closed; double a quote (\"\") that is text");
-      const std::string_view part = bytes_.substr(at_, end - at_);
-      line_ += std::count(part.begin(), part.end(), '\n');
-      field += part;
-      at_ = end + 1;
-      if (!take('"')) break;
-      field += '"';
-    }
-    const bool at_end =
-        at_ >= bytes_.size() || bytes_[at_] == ',' || bytes_[at_] == '\n' || bytes_.substr(at_).starts_with("\r\n");
-    if (!at_end)
-      fail(source_, ":", line_, ": after the closing quote a comma or the end of the line must follow, found ",
-           quote(bytes_.substr(at_, 1)), "; double a quote (\"\") that is text");
-    return field;
-  }
-
-  std::string_view bytes_;
-  const std::string& source_;
-  std::size_t at_ = 0;
-  std::int64_t line_ = 1;
-};
-
-// A single field in the first row, or a tab in every row of a csv, means that something else separates the fields.
-void check_delimiter(const Records& records, const std::string& source) {
-  const auto has_tab = [](const Record& record) {
-    return std::ranges::any_of(record.fields, [](const std::string& f) { return f.find('\t') != std::string::npos; });
-  };
-  const bool tabs_everywhere = records.format == "csv" && std::ranges::all_of(records.records, has_tab);
-  if (records.records.front().fields.size() > 1 && !tabs_everywhere) return;
-  const std::string& field = records.records.front().fields.front();
-  const bool is_tsv = records.format == "tsv";
-  const std::string here = text(source, ":", records.records.front().line, ": ");
-  if (tabs_everywhere || field.find(is_tsv ? ',' : '\t') != std::string::npos)
-    fail(here, "read as ", records.format, ", but the fields seem to be separated by ", is_tsv ? "commas" : "tabs",
-         "; give --data.format=", is_tsv ? "csv" : "tsv");
-  fail(here, "only one column, read as ", records.format, ": ", quote(field),
-       "; a table of labelled texts needs at least two", field.find(';') != std::string::npos ? " (not ';')" : "");
+// "" where fields lie between separators.
+std::string detect_format(std::string_view bytes, const std::string& by_name) {
+  const std::string_view first = first_line(bytes);
+  if (by_name.starts_with("json") || looks_like_json_objects(bytes)) return "json";
+  if (looks_like_fasttext(first) && all_lines(bytes, looks_like_fasttext)) return "fasttext";
+  const bool separated = !by_name.empty() || first.find('\t') != first.npos;
+  return !separated && all_lines(bytes, looks_like_trec) ? "trec" : "";
 }
 
 void check_field_counts(const Records& records, const std::string& source) {
@@ -210,19 +113,38 @@ void drop_ragged(Records& records) {
 
 }  // namespace
 
-Records read_records(std::string_view bytes, const std::string& source, const std::string& format, bool skip_ragged) {
+std::string format_by_name(const std::string& source) {
+  std::string name = lowercase(source);
+  if (name.ends_with(".gz")) name.resize(name.size() - 3);
+  for (const Ending& known : endings)
+    if (name.ends_with(known.ending)) return std::string(known.format);
+  return "";
+}
+
+std::string_view first_line(std::string_view bytes) {
+  LineReader lines(bytes);
+  std::string_view line;
+  while (lines.next(line) && is_blank(line)) continue;
+  return line;
+}
+
+Records read_records(std::string_view bytes, const std::string& source, const RecordOptions& options) {
+  constexpr std::string_view known[] = {"auto", "tsv", "csv", "trec", "lines", "jsonl", "json", "fasttext"};
+  if (std::ranges::find(known, options.format) == std::end(known))
+    fail("unknown table format ", quote(options.format),
+         "; there are auto, tsv, csv, trec, lines, jsonl, json and fasttext");
+  const std::string by_name = format_by_name(source);
+  const bool separator_given = options.separator != "auto";
   Records result;
-  result.format = format == "auto" ? detect_format(bytes, source) : format;
-  if (result.format == "csv") {
-    CsvReader(bytes, source).read(result);
-  } else if (result.format == "tsv" || result.format == "trec" || result.format == "lines") {
+  result.format = options.format != "auto" ? options.format : separator_given ? "" : detect_format(bytes, by_name);
+  if (result.format == "jsonl" || result.format == "json")
+    read_json_objects(bytes, source, result);
+  else if (result.format == "trec" || result.format == "lines" || result.format == "fasttext")
     read_lines(bytes, source, result);
-  } else {
-    fail("unknown table format ", quote(format), "; there are auto, tsv, csv, trec and lines");
-  }
-  if (result.records.empty()) fail(source, ": no rows in this file");
-  if (result.format == "tsv" || result.format == "csv") check_delimiter(result, source);
-  if (skip_ragged) drop_ragged(result);
+  else
+    read_separated(bytes, source, options, result);
+  if (result.records.size() <= (result.named ? 1 : 0)) fail(source, ": no rows in this file");
+  if (options.skip_ragged) drop_ragged(result);
   check_field_counts(result, source);
   return result;
 }

@@ -27,10 +27,15 @@ EncodedText encode_row(const Row& row, const Tokenizer& tokenizer, const Encodin
                        EncodedTexts* counts) {
   const auto room = std::size_t(options.max_length - (options.start_token ? 1 : 0) - (options.end_token ? 1 : 0));
   const auto separators = std::size_t(options.separators);
+  const std::int32_t unknown = tokenizer.unknown_id();
   const auto tokens_of = [&](const std::string& text) {
     std::vector<std::int32_t> ids = tokenizer.encode(text);
+    if (counts) {
+      counts->words += std::ssize(ids);
+      counts->unknown += std::ranges::count(ids, unknown);
+    }
     if (ids.empty()) {
-      ids.push_back(tokenizer.unknown_id());
+      ids.push_back(unknown);
       if (counts) ++counts->empty;
     }
     return ids;
@@ -102,6 +107,7 @@ Table split_off(Table& table, double share, std::uint64_t seed, bool regression)
   }
   Table other = table;
   other.rows.clear();
+  other.notes.clear();  // they are about all rows
   std::vector<Row> stay;
   for (std::size_t i = 0; i < table.rows.size(); ++i)
     (moves[i] ? other.rows : stay).push_back(std::move(table.rows[i]));

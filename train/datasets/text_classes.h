@@ -29,6 +29,9 @@ struct EncodedTexts {
   std::int64_t truncated = 0;         // rows that were longer than max_length: their end is cut off
   std::int64_t empty = 0;             // texts without a token: they became one <unk>
   std::int64_t longest = 0, tokens = 0;
+  std::int64_t unknown = 0, words = 0;  // of all tokens of texts before anything was cut, those that are <unk>
+
+  double unknown_share() const { return words ? double(unknown) / double(words) : 0; }
 };
 
 // Tokens of one row. Of a pair joined by <sep>, the longer text is cut first.

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "train/datasets/labels.h"
 #include "train/models/model_options.h"
 #include "train/synthetic/listops.h"
+#include "train/text/unknown_share.h"
 #include "train/tokenizers/tokenizer_options.h"
 #include "train/training/classification_task.h"
 #include "train/training/regression_task.h"
@@ -18,6 +20,7 @@ namespace {
 TableOptions table_options(const Options& options) {
   TableOptions t;
   t.format = options.text("data.format");
+  t.separator = options.text("data.separator");
   t.header = options.text("data.header");
   t.text = options.text("data.text");
   t.text2 = options.text("data.text2");
@@ -37,6 +40,13 @@ Table listops_table(ListOps& listops, Index rows, const char* name) {
   for (ListOpsRow& row : listops.take(rows))
     table.rows.push_back({std::move(row.text), {}, std::move(row.label), Index(table.rows.size()) + 1});
   return table;
+}
+
+std::vector<std::string> labels_of(const Table& table) {
+  const LabelMap labels = LabelMap::of(table);
+  std::vector<std::string> names;
+  for (Index id = 0; id < labels.size(); ++id) names.push_back(labels.name(id));
+  return names;
 }
 
 // What the training rows decide of the options, see load_classifier_data().
@@ -60,6 +70,7 @@ void settle_data_options(Options& options, const Table& train) {
     options.set("data.format", train.format);
     options.set("data.tokenizer", "byte");
     options.set("data.lowercase", false);
+    options.set("data.normalize", "none");
     unless_given("data.max_length", std::max<Index>(4, Index(pixels) + special));
   } else if (train.format == "listops") {
     options.set("data.format", train.format);
@@ -70,6 +81,16 @@ void settle_data_options(Options& options, const Table& train) {
   }
   if (options.text("data.task") == "auto")
     options.set("data.task", has_fractional_labels(train) ? "regression" : "classification");
+}
+
+// predict finds a text's column by its name, where all tables of the run have it.
+void record_text_column(Options& options, const ClassifierData& data) {
+  if (!options.text("data.text").empty() || data.train->text2_column || data.train->columns.empty()) return;
+  const std::string name = data.train->columns[std::size_t(data.train->text_column) - 1];
+  const auto has_it = [&](const std::optional<Table>& table) {
+    return !table || std::ranges::count(table->columns, name) == 1;
+  };
+  if (!name.empty() && has_it(data.train) && has_it(data.valid) && has_it(data.test)) options.set("data.text", name);
 }
 
 void read_tables(Options& options, ClassifierData& data, bool settled) {
@@ -88,8 +109,10 @@ void read_tables(Options& options, ClassifierData& data, bool settled) {
     return;
   }
   data.train = read_data_set(train, table_options(options));
+  settle_labels(*data.train, options.text("data.task"));
   if (!settled) settle_data_options(options, *data.train);
-  const TableOptions columns = table_options(options);
+  TableOptions columns = table_options(options);
+  if (options.text("data.task") != "regression") columns.known_labels = labels_of(*data.train);
   const double test_share = options.real("data.test_share");
   const bool regression = options.text("data.task") == "regression";
   if (!test.empty() && test_share > 0) throw UsageError("data.test and data.test_share exclude each other; give one");
@@ -97,6 +120,7 @@ void read_tables(Options& options, ClassifierData& data, bool settled) {
   if (test_share > 0) data.test = split_off(*data.train, test_share, 0, regression);
   data.valid = valid.empty() ? split_off(*data.train, 0.1, std::uint64_t(options.integer("seed")), regression)
                              : read_data_set(valid, columns);
+  if (!settled) record_text_column(options, data);
   data.valid_is_train = data.valid->rows.empty();  // no class has two rows
   if (data.valid_is_train) data.valid = data.train;
 }
@@ -166,6 +190,8 @@ void add_classifier_options(Options& options) {
                             "same rows whatever the seed, becomes the test set"});
   options.add_choice("data.format", "auto", data_format_names(),
                      "how data.train, data.valid and data.test are written");
+  options.add_choice("data.separator", "auto", {"auto", "tab", "comma", "semicolon", "bar"},
+                     "what stands between the fields of a table; auto: found by look");
   options.add_choice("data.header", "auto", {"auto", "true", "false"}, "whether line 1 holds column names");
   options.add_text("data.text", "", "column of the text, by name or by number from 1; empty: found by rule");
   options.add_text("data.text2", "", "column of the second text of a pair; empty: found by the usual names, if at all");
@@ -255,16 +281,8 @@ std::vector<std::string> ClassifierData::description() const {
   lines.push_back(labels->is_regression() ? text("labels: numbers, mean ", fixed(labels->mean(), 3),
                                                  ", standard deviation ", fixed(labels->deviation(), 3))
                                           : class_shares());
-  for (const EncodedTexts* texts : {&train_texts, &valid_texts, &test_texts})
-    if (const Index unknown = std::ranges::count_if(
-            texts->rows, [&](const EncodedText& row) { return tokenizer->mostly_unknown(row.ids); });
-        2 * unknown > Index(texts->rows.size()))
-      lines.push_back(
-          text("warning: ", count_and_share(unknown, texts->rows.size(), "rows"), " of the ",
-               texts == &train_texts   ? "training"
-               : texts == &valid_texts ? "validation"
-                                       : "test",
-               " set are mostly <unk>: words that the vocabulary lacks (data.min_count=1 keeps rare ones)"));
+  for (std::string& line : unknown_words()) lines.push_back(std::move(line));
+  for (const std::string& warning : train->warnings) lines.push_back("warning: " + warning);
   if (valid_is_train) lines.push_back("warning: no class has two rows to share; validation is on the training rows");
   std::string shared;
   const auto add_shared = [&](const char* rows, const Table& other) {
@@ -275,6 +293,27 @@ std::vector<std::string> ClassifierData::description() const {
   if (test) add_shared("test rows", *test);
   if (!shared.empty()) lines.push_back("warning: " + shared + " have the same text as a training row");
   return lines;
+}
+
+std::vector<std::pair<const char*, const EncodedTexts*>> ClassifierData::sets() const {
+  std::vector<std::pair<const char*, const EncodedTexts*>> sets = {{"training", &train_texts},
+                                                                   {"validation", &valid_texts}};
+  if (test) sets.emplace_back("test", &test_texts);
+  return sets;
+}
+
+Json ClassifierData::unknown_share() const {
+  Json shares = Json::object();
+  if (!may_be_unknown(*tokenizer)) return shares;
+  for (const auto& [name, texts] : sets()) shares[name] = json_number(texts->unknown_share());
+  return shares;
+}
+
+std::vector<std::string> ClassifierData::unknown_words() const {
+  if (!may_be_unknown(*tokenizer)) return {};
+  std::vector<UnknownShare> shares;
+  for (const auto& [name, texts] : sets()) shares.push_back({name, texts->unknown_share()});
+  return describe_unknown(shares, *tokenizer, "data.min_count=1");
 }
 
 std::string ClassifierData::class_shares() const {
@@ -322,7 +361,9 @@ ClassifierData load_classifier_data(Options& options, std::unique_ptr<Tokenizer>
 
 EncodedTexts load_labelled(const Options& options, const std::string& path, const Tokenizer& tokenizer,
                            const LabelMap& labels) {
-  return encode_table(read_data_set(path, table_options(options)), labels, tokenizer, encoding_options(options));
+  TableOptions columns = table_options(options);
+  for (Index id = 0; id < labels.size(); ++id) columns.known_labels.push_back(labels.name(id));
+  return encode_table(read_data_set(path, columns), labels, tokenizer, encoding_options(options));
 }
 
 LabelMap load_labels(const RunFolder& folder) {

@@ -34,6 +34,12 @@ struct ClassifierData {
   std::string vocabulary() const;                // fingerprint of tokenizer and labels together
   std::vector<std::string> description() const;  // lines for people
   std::string class_shares() const;              // the line on the classes
+  // {"training": share of <unk> among the tokens, ..}, for summary.json; empty where no token can be <unk>.
+  Json unknown_share() const;
+
+ private:
+  std::vector<std::pair<const char*, const EncodedTexts*>> sets() const;
+  std::vector<std::string> unknown_words() const;
 };
 // `stored_tokenizer` and `stored_labels`: those of the run that goes on or whose weights are the start, or nothing to
 // make them from the training rows. Unless `settled`, as in the options of an older run, the options that the data

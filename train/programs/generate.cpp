@@ -7,7 +7,9 @@
 #include "train/models/language_run.h"
 #include "train/util/files.h"
 #include "train/util/program.h"
+#include "train/util/text_encoding.h"
 #include "train/util/utf8.h"
+#include "train/util/whole_characters.h"
 
 namespace flexformer {
 namespace {
@@ -15,7 +17,8 @@ namespace {
 // Texts that are decoded side by side: products then are as fast as they get, and the states of as many fit.
 constexpr std::size_t kTogether = 64;
 
-// Writes text as it comes, but never a part of `stop`: what might be its beginning is held back until it is not.
+// Writes text as it comes, in whole characters, but never a part of `stop`: what might be its beginning is held back
+// until it is not.
 class Stream {
  public:
   Stream(std::ostream& out, std::string stop) : out_(out), stop_(std::move(stop)) {}
@@ -33,15 +36,21 @@ class Stream {
           break;
         }
     }
-    out_ << held_.substr(0, safe) << std::flush;
+    show(std::string_view(held_).substr(0, safe));
     held_.erase(0, found == std::string::npos ? safe : std::string::npos);
     return found == std::string::npos;
   }
-  void finish() { out_ << std::exchange(held_, "") << std::endl; }
+  // Text that is no part of what may be stopped at.
+  void show(std::string_view text) { out_ << characters_.add(text) << std::flush; }
+  void finish() {
+    show(std::exchange(held_, ""));
+    out_ << std::endl;
+  }
 
  private:
   std::ostream& out_;
   std::string stop_, held_;
+  WholeCharacters characters_;
 };
 
 std::vector<std::int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt,
@@ -65,7 +74,9 @@ std::vector<std::string> prompts_of(const Options& options) {
   const std::string& path = options.text("prompts");
   if (path.empty()) return {options.text("prompt")};
   if (options.given("prompt")) throw UsageError("prompt and prompts exclude each other; give one of them");
-  std::istringstream file(read_text_file(path));
+  std::string text = read_text_file(path);
+  settle_line_ends(text);
+  std::istringstream file(std::move(text));
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);) {
     if (line.ends_with('\r')) line.pop_back();
@@ -92,7 +103,7 @@ class Text {
         generator_(run.decoder, run.sampling, std::uint64_t(run.options.integer("seed"))) {
     std::vector<std::int32_t> ids = encode_prompt(run.tokenizer, prompt, where);
     if (!ids.empty()) {
-      (out ? *out : held_) << prompt << std::flush;
+      stream_.show(prompt);
       previous_ = ids.back();
     } else {
       ids.push_back(run.tokenizer.start_id());

@@ -70,6 +70,7 @@ Json final_figures(Console& console, const RunFolder& folder, const ClassifierDa
   console.say(text("\nvalidation, last weights: ", last.words));
   if (!last.table.empty()) console.say(last.table);
   Json summary = trainer.summary();
+  if (const Json unknown = data.unknown_share(); !unknown.empty()) summary["unknown_share"] = unknown;
   if (!data.test) return summary;
   folder.load_best(model.parameters(), data.vocabulary());
   const Figures test = task.figures(data.test_texts, {});

@@ -8,12 +8,22 @@
 #include "train/models/model_options.h"
 #include "train/reports/report.h"
 #include "train/synthetic/story_grammar.h"
+#include "train/text/unknown_share.h"
 #include "train/tokenizers/tokenizer_options.h"
 #include "train/util/program.h"
 #include "train/util/utf8.h"
+#include "train/util/whole_characters.h"
 
 namespace flexformer {
 namespace {
+
+// Empty where no token can be <unk>.
+std::vector<UnknownShare> unknown_shares(const LanguageData& data) {
+  if (data.embedded || !may_be_unknown(*data.tokenizer)) return {};
+  const std::int32_t unknown = data.tokenizer->unknown_id();
+  return {{"training", unknown_share(data.text.train, unknown)},
+          {"validation", unknown_share(data.text.valid, unknown)}};
+}
 
 void describe(Console& console, const Options& options, const LanguageData& data, const LanguageModel& model) {
   const TextData& t = data.text;
@@ -23,10 +33,8 @@ void describe(Console& console, const Options& options, const LanguageData& data
                    : t.split_off ? ", validation split off the end"
                                  : ""));
   if (t.valid_is_train) console.say("warning: the text is too short to split; validation is on the training text");
-  for (const TokenRow* row : {&t.train, &t.valid})
-    if (data.tokenizer->mostly_unknown(row->part(0, std::min<std::size_t>(row->size(), 100000)).ids()))
-      console.say(text("warning: the ", row == &t.train ? "training" : "validation",
-                       " text begins with words that are mostly <unk>, not in the vocabulary"));
+  if (const std::vector<UnknownShare> shares = unknown_shares(data); !shares.empty())
+    for (const std::string& line : describe_unknown(shares, *data.tokenizer)) console.say(line);
   const TransformerOptions& m = model.options().transformer;
   const Index tokens = options.integer("train.batch") * options.integer("train.block");
   const Index width = data.tokenizer->vocab_size();
@@ -54,7 +62,7 @@ std::string draw_sample(const LanguageModel& model, const Tokenizer& tokenizer, 
   generator.feed(id);
   std::string sample;
   for (int i = 0; i < 120; ++i, previous = id) sample += tokenizer.decode_next(previous, id = generator.next());
-  return sample;
+  return whole_characters(sample);
 }
 
 int evaluate_saved(const Options& options, Console& console, Device device) {
@@ -138,7 +146,9 @@ int train(Options& options, Console& console) {
   Trainer trainer(options, folder, model.parameters(), task, console);
   const int status = trainer.run(data.text.train_fingerprint, data.tokenizer->fingerprint());
   if (status != 0 || trainer.summary().is_null()) return status;
-  folder.write_summary(trainer.summary());
+  Json summary = trainer.summary();
+  for (const UnknownShare& set : unknown_shares(data)) summary["unknown_share"][set.name] = json_number(set.share);
+  folder.write_summary(summary);
   write_report(folder, console);
 
   folder.load_best(model.parameters(), data.tokenizer->fingerprint());

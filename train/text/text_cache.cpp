@@ -86,6 +86,8 @@ Json made_with(const std::string& kind, const TokenizerOptions& options) {
           {"vocab", options.vocab},
           {"min_count", options.min_count},
           {"lowercase", options.lowercase},
+          {"unicode", options.unicode},
+          {"nfc", options.nfc},
           {"keep_newlines", options.keep_newlines},
           {"split_punctuation", options.split_punctuation},
           {"word_limit", options.word_limit},

@@ -34,10 +34,17 @@ Index covered_bytes(TextSource& text, const Tokenizer& tokenizer, const std::vec
   const Mark* piece = &piece_of(marks, count);
   const Index end = piece[1].bytes;
   if (count == piece[1].tokens) return end;
-  const Index seen = end + Index(tokenizer.lookahead());
-  const TextPart part{.text = text.view(piece->bytes, seen - piece->bytes), .last = seen >= text.size()};
+  TextPart part;
   std::vector<std::int32_t> ids;
-  tokenizer.encode_part(part, ids);
+  // What decides where a token ends is near; only where marks are heaped upon a character is it farther away.
+  for (Index ahead = Index(tokenizer.lookahead()); Index(ids.size()) <= count - piece->tokens; ahead *= 2) {
+    const Index seen = end + ahead;
+    part = {
+        .text = text.view(piece->bytes, seen - piece->bytes), .last = seen >= text.size(), .first = piece->bytes == 0};
+    ids.clear();
+    tokenizer.encode_part(part, ids);
+    if (part.last) break;
+  }
   return piece->bytes + tokenizer.covered_bytes(part.text, ids, std::size_t(count - piece->tokens));
 }
 

@@ -109,11 +109,11 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
 }
 
 std::size_t Tokenizer::encode_part(const TextPart& part, std::vector<std::int32_t>& ids) const {
-  if (!lowercase_) return encode_settled(part, ids);
-  const std::string lowered = flexformer::lowercase(part.text);
-  TextPart changed = part;
-  changed.text = lowered;
-  return encode_settled(changed, ids);
+  const std::size_t before = ids.size();
+  return cut_folded(part, folding_, [&](const TextPart& folded) {
+    ids.resize(before);
+    return encode_settled(folded, ids);
+  });
 }
 
 const std::string& Tokenizer::token(std::int32_t id) const {
@@ -145,13 +145,13 @@ std::int64_t Tokenizer::token_bytes(std::int32_t id) const {
 std::int64_t Tokenizer::covered_bytes(std::string_view text, std::span<const std::int32_t> ids,
                                       std::size_t count) const {
   if (count >= ids.size()) return static_cast<std::int64_t>(text.size());
-  std::int64_t bytes = 0;
+  const FoldedText folded({.text = text}, folding_);
+  std::size_t bytes = 0;
   for (const std::int32_t id : ids.first(count)) {
     // An unknown character stands for as many bytes as the text has there.
-    const std::size_t at = static_cast<std::size_t>(bytes);
-    bytes += is_special(id) ? static_cast<std::int64_t>(next_code_point(text, at).length) : token_bytes(id);
+    bytes += is_special(id) ? next_code_point(folded.text(), bytes).length : static_cast<std::size_t>(token_bytes(id));
   }
-  return bytes;
+  return static_cast<std::int64_t>(folded.original(bytes));
 }
 
 bool Tokenizer::is_special(std::int32_t id) const { return std::ranges::binary_search(special_ids_, id); }
@@ -200,7 +200,9 @@ std::pair<std::size_t, std::int32_t> Tokenizer::find_special(std::string_view te
 }
 
 Json Tokenizer::to_json() const {
-  Json json = {{"format_version", format_version}, {"name", name()}, {"lowercase", lowercase_}};
+  Json json = {{"format_version", format_version}, {"name", name()}, {"lowercase", folding_.lowercase}};
+  if (folding_.unicode) json["unicode"] = true;  // left out by older programs, which did without
+  if (folding_.nfc) json["normalize"] = "nfc";
   json["specials"] = Json::array();
   for (const std::int32_t id : special_ids_) json["specials"].push_back(json_bytes(token(id)));
   add_to_json(json);
@@ -214,7 +216,9 @@ std::uint64_t Tokenizer::hash() const {
 
 std::string Tokenizer::fingerprint() const { return flexformer::fingerprint(hash()); }
 
-std::unique_ptr<Tokenizer> Tokenizer::from_json(const Json& json, const std::string& source) {
+namespace {
+
+std::unique_ptr<Tokenizer> read_kind(const Json& json, const std::string& source) {
   const auto version = json_get<std::int64_t>(json, "format_version", source);
   if (version != format_version)
     fail(source, ": tokenizer format ", version, " is not known; this program reads ", format_version);
@@ -246,13 +250,27 @@ std::unique_ptr<Tokenizer> Tokenizer::from_json(const Json& json, const std::str
   return std::make_unique<WordTokenizer>(std::move(tokens), special_count, lowercase, keep_newlines, split_punctuation);
 }
 
+}  // namespace
+
+std::unique_ptr<Tokenizer> Tokenizer::from_json(const Json& json, const std::string& source) {
+  std::unique_ptr<Tokenizer> read = read_kind(json, source);
+  read->folding_.unicode = json.contains("unicode") && json_get<bool>(json, "unicode", source);
+  read->folding_.drop_soft_hyphens = read->folding_.unicode && read->name() == "word";
+  if (json.contains("normalize")) {
+    const auto form = json_get<std::string>(json, "normalize", source);
+    if (form != "nfc") fail(source, ": normalize = ", quote(form), " is not known; there is nfc");
+    read->folding_.nfc = true;
+  }
+  return read;
+}
+
 ByteTokenizer::ByteTokenizer(std::vector<std::string> specials, bool lowercase)
     : Tokenizer(with_bytes(specials), std::ssize(specials), lowercase) {}
 
 std::size_t ByteTokenizer::encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const {
   // Only changing case looks at more than one byte at a time.
   std::string_view text = part.text;
-  if (lowercase_) text = text.substr(0, settled_units(part));
+  if (folding_.lowercase) text = text.substr(0, settled_units(part));
   const auto first = static_cast<std::int32_t>(special_count());
   for (const char byte : text) ids.push_back(first + static_cast<unsigned char>(byte));
   return text.size();
@@ -293,18 +311,18 @@ std::unique_ptr<Tokenizer> train_char(std::span<TextSource> texts, const Tokeniz
   std::map<std::uint32_t, std::string> seen;
   for (TextSource& text : texts)
     for_each_part(text, reading, "collecting the characters of", [&](const TextPart& part) {
-      const std::size_t end = settled_units(part);
-      const std::string units = options.lowercase ? lowercase(part.text.substr(0, end)) : std::string();
-      const std::string_view view = options.lowercase ? units : part.text.substr(0, end);
-      std::uint32_t previous = UINT32_MAX;
-      for (std::size_t at = 0; at < end;) {
-        const CodePoint unit = next_code_point(view, at);
-        const std::uint32_t key = char_key(unit);
-        if (key != previous && !seen.contains(key)) seen.emplace(key, view.substr(at, unit.length));
-        previous = key;
-        at += unit.length;
-      }
-      return end;
+      return cut_folded(part, options.folding(), [&](const TextPart& folded) {
+        const std::size_t end = settled_units(folded);
+        std::uint32_t previous = UINT32_MAX;
+        for (std::size_t at = 0; at < end;) {
+          const CodePoint unit = next_code_point(folded.text, at);
+          const std::uint32_t key = char_key(unit);
+          if (key != previous && !seen.contains(key)) seen.emplace(key, folded.text.substr(at, unit.length));
+          previous = key;
+          at += unit.length;
+        }
+        return end;
+      });
     });
   if (seen.empty()) fail("a char tokenizer cannot be made: the training text is empty");
   std::vector<std::string> tokens = options.specials;
@@ -324,10 +342,13 @@ bool is_tokenizer_name(std::string_view name) {
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::span<TextSource> texts,
                                           const TokenizerOptions& options, const PieceReading& reading) {
   if (!is_tokenizer_name(name)) return load_vocabulary(name, options);
-  if (name == "byte") return std::make_unique<ByteTokenizer>(options.specials, options.lowercase);
-  if (name == "char") return train_char(texts, options, reading);
-  if (name == "word") return train_word(texts, options, reading);
-  return train_bpe(texts, options, reading);
+  std::unique_ptr<Tokenizer> made;
+  if (name == "byte") made = std::make_unique<ByteTokenizer>(options.specials, options.lowercase);
+  if (name == "char") made = train_char(texts, options, reading);
+  if (name == "word") made = train_word(texts, options, reading);
+  if (name == "bpe") made = train_bpe(texts, options, reading);
+  made->folding_ = options.folding(name == "word");
+  return made;
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::span<const std::string_view> texts,

@@ -9,15 +9,19 @@
 #include <string_view>
 #include <vector>
 
+#include "train/tokenizers/text_folding.h"
 #include "train/util/json_file.h"
 #include "train/util/text_source.h"
 
 namespace flexformer {
 
 struct TokenizerOptions {
-  std::int64_t vocab = 0;         // word: largest vocabulary, 0 = no limit; bpe: the size to reach. Specials included
-  std::int64_t min_count = 1;     // word: rarer words become <unk>
-  bool lowercase = false;         // texts are lower-cased first
+  std::int64_t vocab = 0;      // word: largest vocabulary, 0 = no limit; bpe: the size to reach. Specials included
+  std::int64_t min_count = 1;  // word: rarer words become <unk>
+  bool lowercase = false;      // texts are lower-cased first
+  // byte, char, word, bpe: small letters and words by Unicode, not by the scripts that older vocabularies know alone
+  bool unicode = false;
+  bool nfc = false;               // byte, char, word, bpe: texts are put into normal form C first
   bool keep_newlines = true;      // word: a newline is the token "\n" (language models) or mere space (classifiers)
   bool split_punctuation = true;  // word: false for texts that are already split into words by spaces
   // gpt2, sentencepiece: the name of a special token in a text, as "<|endoftext|>" or "<s>", becomes its id
@@ -27,6 +31,9 @@ struct TokenizerOptions {
   // {"<pad>", "<unk>"} for classifiers. Ids 0, 1, ...; of a ready vocabulary: its own where it has them, else behind
   // it. word adds "<unk>".
   std::vector<std::string> specials = {};
+
+  // Words lose their soft hyphens.
+  TextFolding folding(bool words = false) const { return {lowercase, unicode, nfc, unicode && words}; }
 };
 
 class Tokenizer {
@@ -47,10 +54,10 @@ class Tokenizer {
   // The most bytes behind a token that decide where it ends.
   virtual std::size_t lookahead() const { return kLookahead; }
 
-  // decode(encode(x)) == x for byte, char, bpe, gpt2 and sentencepiece (lower-cased if the tokenizer lower-cases,
-  // "<unk>" for characters not known). word joins by single spaces where typography wants one (none around a newline,
-  // before ",.;:!?)]}%", after "([{"); then encode(decode(ids)) == ids for ids that encode() gave. Throws Error for an
-  // id outside the vocabulary.
+  // decode(encode(x)) == x for byte, char, bpe, gpt2 and sentencepiece (folded if the tokenizer folds, "<unk>" for
+  // characters not known). word joins by single spaces where typography wants one (none around a newline, before
+  // ",.;:!?)]}%", after "([{"); then encode(decode(ids)) == ids for ids that encode() gave. Throws Error for an id
+  // outside the vocabulary.
   std::string decode(std::span<const std::int32_t> ids) const;
   // What decode() adds to the text for `id` when `previous` came just before (-1: nothing did). For streamed output.
   virtual std::string decode_next(std::int32_t previous, std::int32_t id) const;
@@ -80,16 +87,17 @@ class Tokenizer {
   Json to_json() const;
   std::uint64_t hash() const;
   std::string fingerprint() const;  // the hash in letters
+  const TextFolding& folding() const { return folding_; }
   // Throws Error "source: ..." if `json` is not what to_json() writes.
   static std::unique_ptr<Tokenizer> from_json(const Json& json, const std::string& source);
 
  protected:
   // special_ids: in rising order. The other constructor: the first `special_count` ids.
   Tokenizer(std::vector<std::string> tokens, std::vector<std::int32_t> special_ids, bool lowercase)
-      : tokens_(std::move(tokens)), special_ids_(std::move(special_ids)), lowercase_(lowercase) {}
+      : tokens_(std::move(tokens)), special_ids_(std::move(special_ids)), folding_{.lowercase = lowercase} {}
   Tokenizer(std::vector<std::string> tokens, std::int64_t special_count, bool lowercase);
 
-  // encode_part() without changing case.
+  // encode_part() of a folded text.
   virtual std::size_t encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const = 0;
   virtual bool space_between(std::int32_t, std::int32_t) const { return false; }
   virtual void add_to_json(Json& json) const = 0;
@@ -99,9 +107,11 @@ class Tokenizer {
 
   std::vector<std::string> tokens_;
   std::vector<std::int32_t> special_ids_;
-  bool lowercase_;
+  TextFolding folding_;
 
  private:
+  friend std::unique_ptr<Tokenizer> make_tokenizer(const std::string&, std::span<TextSource>, const TokenizerOptions&,
+                                                   const PieceReading&);
   mutable std::once_flag hashed_;
   mutable std::uint64_t hash_ = 0;
 };
@@ -111,6 +121,8 @@ class Tokenizer {
 //  char  the code points of the texts in order of value, then the stray bytes (those that are no UTF-8).
 //  word  words by falling frequency, then by value. A word is a run of letters, digits and '_'; an apostrophe or hyphen
 //        between letters or digits, and a point or comma between digits, stays inside; every other mark is a token.
+//        With options.unicode so in all scripts, and characters of scripts that put no blanks between words (Chinese,
+//        Japanese, Thai, Lao, Khmer, Burmese) are words of their own.
 //  bpe   byte pairs: starting from 256 bytes, the most frequent neighbours within a word are joined again and again.
 //        Stops early when no pair occurs twice; vocab_size() is what was reached.
 const std::vector<std::string>& tokenizer_names();

@@ -186,7 +186,7 @@ std::unique_ptr<Tokenizer> train_bpe(std::span<TextSource> texts, const Tokenize
     fail("a bpe vocabulary of ", options.vocab, " is too small; give at least ", smallest, " (256 bytes and ",
          options.specials.size(), " special tokens)");
   const auto scan = [](std::string_view text) { return ChunkScanner(text); };
-  BpeTrainer trainer(count_pieces(texts, options.lowercase, options.word_limit / 2, reading, scan),
+  BpeTrainer trainer(count_pieces(texts, options.folding(), options.word_limit / 2, reading, scan),
                      static_cast<std::int32_t>(options.specials.size()));
   std::vector<IdPair> merges;
   for (IdPair merge; smallest + std::ssize(merges) < options.vocab && trainer.best(merge);) {

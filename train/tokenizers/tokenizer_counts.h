@@ -8,8 +8,8 @@
 #include <unordered_map>
 
 #include "tensor/error.h"
+#include "train/tokenizers/text_folding.h"
 #include "train/util/text_source.h"
-#include "train/util/utf8.h"
 
 namespace flexformer {
 
@@ -51,17 +51,23 @@ class PieceCounts {
   Map counts_;
 };
 
-// Counts what the scanner that scan(text) makes hands out.
+// Counts what the scanner that scan(text) makes of the folded text hands out.
 template <class Scan>
-PieceCounts count_pieces(std::span<TextSource> texts, bool lower, std::int64_t limit, const PieceReading& reading,
-                         const Scan& scan) {
+PieceCounts count_pieces(std::span<TextSource> texts, const TextFolding& folding, std::int64_t limit,
+                         const PieceReading& reading, const Scan& scan) {
   PieceCounts counts(limit);
   for (TextSource& text : texts)
     for_each_part(text, reading, "counting the words of", [&](const TextPart& part) {
-      const std::string lowered = lower ? lowercase(part.text) : std::string();
-      PartScanner scanner(scan(lower ? lowered : part.text), part);
-      for (std::string_view piece; scanner.next(piece);) counts.add(piece);
-      return scanner.done();
+      std::vector<std::string_view> pieces;
+      const auto cut = [&](const TextPart& folded) {
+        pieces.clear();
+        PartScanner scanner(scan(folded.text), folded);
+        for (std::string_view piece; scanner.next(piece);) pieces.push_back(piece);
+        return scanner.done();
+      };
+      return cut_folded(part, folding, cut, [&] {
+        for (const std::string_view piece : pieces) counts.add(piece);
+      });
     });
   if (counts.error() > 0 && reading.console)
     reading.console->say(text("there are more than ", grouped(limit),

@@ -16,6 +16,10 @@ void add_tokenizer_options(Options& options, const std::string& kind, const std:
           note);
   options.add_flag("data.split_punctuation", true,
                    "word: punctuation marks are tokens of their own; false for text that is split by spaces already");
+  options.add_choice(
+      "data.normalize", "nfc", {"nfc", "none"},
+      "byte, char, word, bpe: texts are put into normal form C first, so that letters with accents are the "
+      "same however they were typed; none: bytes stay as they are");
   options.add_flag("data.parse_specials", false,
                    "ready vocabularies: names of special tokens in a text, as <|endoftext|> or <s>, become those "
                    "tokens");
@@ -40,12 +44,15 @@ TokenizerOptions tokenizer_options(const Options& options, const std::string& ki
   t.vocab = options.integer("data.vocab");
   if (kind == "bpe" && t.vocab == 0) t.vocab = 8192;
   t.split_punctuation = options.flag("data.split_punctuation");
+  t.unicode = true;
+  t.nfc = options.text("data.normalize") == "nfc";
   t.parse_specials = options.flag("data.parse_specials");
   return t;
 }
 
 void record_tokenizer(Options& options, const Tokenizer& tokenizer) {
   if (is_tokenizer_name(options.text("data.tokenizer"))) options.set("data.tokenizer", tokenizer.name());
+  options.set("data.normalize", tokenizer.folding().nfc ? "nfc" : "none");
 }
 
 }  // namespace flexformer

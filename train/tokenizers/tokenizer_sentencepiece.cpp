@@ -1,12 +1,8 @@
-// Joining goes through a queue of candidate pairs, best first. A pair whose parts have changed since it was queued is
-// recognised by its text's length and thrown away.
 #include "train/tokenizers/tokenizer_sentencepiece.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <queue>
 
 #include "tensor/error.h"
 #include "train/tokenizers/tokenizer_kinds.h"
@@ -39,20 +35,13 @@ std::vector<std::string> texts_of(std::vector<std::string> pieces, const std::ve
 
 }  // namespace
 
-// Two neighbours that make a piece: where the left one starts, and how long both are together.
-struct SentencePieceTokenizer::Candidate {
-  float score;
-  std::size_t at, length;
-  std::int32_t id;
-  bool operator<(const Candidate& other) const { return score != other.score ? score < other.score : at > other.at; }
-};
-
 SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceVocabulary vocabulary, bool lowercase, bool parse_specials,
                                                const std::string& source)
     : Tokenizer(texts_of(vocabulary.pieces, vocabulary.special_ids), vocabulary.special_ids, lowercase),
       scores_(std::move(vocabulary.scores)),
       parse_specials_(parse_specials) {
   byte_ids_.fill(-1);
+  std::vector<ScoredMerges::Piece> pieces;
   for (std::int32_t id = 0; id < vocab_size(); ++id) {
     const std::string& piece = vocabulary.pieces[std::size_t(id)];
     if (!std::isfinite(scores_[std::size_t(id)])) fail(source, ": the score of ", quote(piece), " is not a number");
@@ -61,13 +50,16 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceVocabulary vocabular
     if (byte >= 0)
       byte_ids_[std::size_t(byte)] = id;
     else
-      ids_.emplace(token(id), id);
+      pieces.push_back({token(id), scores_[std::size_t(id)], id});
   }
   for (unsigned byte = 0; byte < 256; ++byte)
     if (byte_ids_[byte] < 0)
       fail(source, ": the token ", byte_piece(byte),
            " is missing, so not every text has tokens; only vocabularies with ", "byte fallback can be read");
+  merges_ = std::make_unique<ScoredMerges>(pieces, byte_ids_);
   start_ = special_id("<s>");
+  if (parse_specials_)
+    for (const std::int32_t id : special_ids_) longest_special_ = std::max(longest_special_, token(id).size());
 }
 
 std::string SentencePieceTokenizer::piece(std::int32_t id) const {
@@ -76,66 +68,43 @@ std::string SentencePieceTokenizer::piece(std::int32_t id) const {
   return is_byte ? byte_piece(static_cast<unsigned char>(bytes[0])) : bytes;
 }
 
-std::int32_t SentencePieceTokenizer::piece_of(std::string_view text) const {
-  const auto found = ids_.find(text);
-  return found == ids_.end() ? -1 : found->second;
+std::size_t SentencePieceTokenizer::append_stretch(std::string_view text, bool begins, bool ends,
+                                                   std::vector<std::int32_t>& ids) const {
+  if (!begins || text.empty()) return merges_->append(text, ends, ids);
+  const std::size_t before = ids.size(), done = merges_->append(std::string(" ").append(text), ends, ids);
+  if (done > 1) return done - 1;
+  ids.resize(before);  // the blank alone
+  return 0;
 }
 
 std::size_t SentencePieceTokenizer::encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const {
   const std::string_view text = part.text;
-  if (!part.last || text.empty()) return 0;
+  const std::size_t before = ids.size(),
+                    limit = text.size() - (part.last ? 0 : std::min(text.size(), longest_special_));
   const auto next_special = [&](std::size_t from) {
-    return parse_specials_ ? find_special(text, from, text.size()) : std::pair(text.size(), -1);
+    return parse_specials_ ? find_special(text, from, limit) : std::pair(limit, -1);
   };
-  if (start_ >= 0 && next_special(0).first > 0) ids.push_back(start_);
-  for (std::size_t from = 0; from < text.size();) {
-    const auto [at, special] = next_special(from);
-    append_text(text.substr(from, at - from), ids);
-    if (special >= 0) ids.push_back(special);
-    from = at + (special >= 0 ? token(special).size() : 0);
+  if (part.first && !text.empty() && start_ >= 0 && next_special(0).first > 0) ids.push_back(start_);
+  bool begins = part.first, follows_name = false;
+  std::size_t from = 0, name = 0;
+  for (;;) {
+    const auto [at, special] = next_special(std::min(from, limit));
+    const bool ends = special >= 0 || part.last;
+    if (at > from) {
+      const std::size_t done = append_stretch(text.substr(from, at - from), begins, ends, ids);
+      from += done;
+      if (done > 0) begins = follows_name = false;
+    }
+    if (special < 0) break;
+    ids.push_back(special);
+    name = from;
+    from += token(special).size();
+    begins = follows_name = true;
   }
-  return text.size();
-}
-
-void SentencePieceTokenizer::append_text(std::string_view given, std::vector<std::int32_t>& ids) const {
-  if (given.empty()) return;
-  std::string text(1, ' ');
-  text += given;
-  // Parts are known by where they start: their length (0: no part starts here), token, and the start of the one before.
-  std::vector<std::size_t> length(text.size() + 1, 0), before(text.size() + 1, text.npos);
-  std::vector<std::int32_t> token_at(text.size(), -1);
-  std::priority_queue<Candidate> queue;
-  const auto consider = [&](std::size_t at) {  // this part and the next
-    const std::size_t next = at + length[at];
-    if (next >= text.size() || token_at[at] < 0 || token_at[next] < 0) return;
-    const std::size_t joined = length[at] + length[next];
-    const std::int32_t id = piece_of(std::string_view(text).substr(at, joined));
-    if (id >= 0) queue.push({scores_[std::size_t(id)], at, joined, id});
-  };
-  for (std::size_t at = 0; at < text.size(); at += length[at]) {
-    length[at] = next_code_point(text, at).length;
-    before[at + length[at]] = at;
-    token_at[at] = piece_of(std::string_view(text).substr(at, length[at]));
-  }
-  for (std::size_t at = 0; at < text.size(); at += length[at]) consider(at);
-  while (!queue.empty()) {
-    const Candidate best = queue.top();
-    queue.pop();
-    const std::size_t middle = best.at + length[best.at], end = best.at + best.length;
-    if (length[best.at] == 0 || middle >= end || middle + length[middle] != end) continue;
-    length[middle] = 0;
-    length[best.at] = best.length;
-    token_at[best.at] = best.id;
-    before[end] = best.at;
-    if (before[best.at] != text.npos) consider(before[best.at]);
-    consider(best.at);
-  }
-  for (std::size_t at = 0; at < text.size(); at += length[at]) {
-    if (token_at[at] >= 0)
-      ids.push_back(token_at[at]);
-    else
-      for (std::size_t i = at; i < at + length[at]; ++i) ids.push_back(byte_ids_[static_cast<unsigned char>(text[i])]);
-  }
+  if (part.last || !(from == 0 || follows_name)) return from;
+  // What follows a name, or the beginning, must be seen together with it.
+  follows_name ? ids.pop_back() : ids.resize(before);
+  return name;
 }
 
 std::string SentencePieceTokenizer::decode_next(std::int32_t previous, std::int32_t id) const {
@@ -148,11 +117,14 @@ std::string SentencePieceTokenizer::decode_next(std::int32_t previous, std::int3
 std::int64_t SentencePieceTokenizer::covered_bytes(std::string_view text, std::span<const std::int32_t> ids,
                                                    std::size_t count) const {
   if (count >= ids.size()) return std::ssize(text);
+  // Only at its beginning a text gets a blank, and it may be long ago that it began.
+  std::vector<std::int32_t> again;
+  encode_settled({.text = text}, again);
+  bool starts = std::ranges::equal(ids.first(count), std::span(again).first(std::min(count, again.size())));
   std::int64_t bytes = 0;
-  bool starts = true;
   for (std::size_t i = 0; i < count; ++i) {
     const bool special = is_special(ids[i]);
-    const bool added = i == 0 && ids[i] == start_ && !(parse_specials_ && text.starts_with(token(start_)));
+    const bool added = i == 0 && starts && ids[i] == start_ && !(parse_specials_ && text.starts_with(token(start_)));
     if (!added) bytes += std::ssize(token(ids[i])) - (starts && !special ? 1 : 0);  // without the blank in front
     starts = special;
   }

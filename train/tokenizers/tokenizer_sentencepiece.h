@@ -5,8 +5,8 @@
 #pragma once
 #include <array>
 #include <filesystem>
-#include <unordered_map>
 
+#include "train/tokenizers/scored_merges.h"
 #include "train/tokenizers/tokenizer.h"
 
 namespace flexformer {
@@ -31,26 +31,26 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string decode_next(std::int32_t previous, std::int32_t id) const override;
   std::int64_t covered_bytes(std::string_view text, std::span<const std::int32_t> ids,
                              std::size_t count) const override;
+  std::size_t lookahead() const override { return kLookahead + longest_special_ + ScoredMerges::kReach; }
   std::int32_t start_id() const override { return start_ >= 0 ? start_ : Tokenizer::start_id(); }
 
   const std::vector<float>& scores() const { return scores_; }
   std::string piece(std::int32_t id) const;  // as in SentencePieceVocabulary
 
  protected:
-  // A text is taken whole: pieces may be joined over any distance.
   std::size_t encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const override;
   void add_to_json(Json& json) const override;
 
  private:
-  struct Candidate;
-  void append_text(std::string_view given, std::vector<std::int32_t>& ids) const;
-  std::int32_t piece_of(std::string_view text) const;
+  // Appends what is settled of a stretch of text, in front of which a blank stands where it `begins`.
+  std::size_t append_stretch(std::string_view text, bool begins, bool ends, std::vector<std::int32_t>& ids) const;
 
   std::vector<float> scores_;
   std::array<std::int32_t, 256> byte_ids_;
-  std::unordered_map<std::string_view, std::int32_t> ids_;  // of pieces that text can make; keys lie in tokens_
+  std::unique_ptr<ScoredMerges> merges_;  // of the pieces that text can make
   std::int32_t start_ = -1;
   bool parse_specials_;
+  std::size_t longest_special_ = 0;  // bytes; 0 where they are not looked for
 };
 
 // Whether the name ends as those of the files that load_sentencepiece() reads.

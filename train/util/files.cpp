@@ -13,6 +13,7 @@
 
 #include "tensor/error.h"
 #include "train/util/inflate.h"
+#include "train/util/text_encoding.h"
 #include "train/util/utf8.h"
 
 namespace flexformer {
@@ -79,26 +80,17 @@ std::string read_file(const std::filesystem::path& path) {
 }
 
 std::string read_text_file(const std::filesystem::path& path) {
-  return without_byte_order_mark(read_file(path), path.string());
-}
-
-std::string without_byte_order_mark(std::string bytes, const std::string& source) {
-  if (bytes.starts_with("\xEF\xBB\xBF")) bytes.erase(0, 3);
-  const bool utf16_mark = bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF");
-  if (utf16_mark && bytes.substr(0, 64).find('\0') != std::string::npos)
-    fail(quote(source, 400), " is UTF-16; convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW");
-  return bytes;
+  return decode_text(read_unpacked(path), path.string());
 }
 
 std::string read_unpacked(const std::filesystem::path& path) {
   std::string bytes = read_file(path);
   if (!looks_gzipped(bytes)) return bytes;
-  constexpr std::size_t always = std::size_t{64} << 20, ratio = 64;
-  const std::size_t most = always + ratio * bytes.size();
+  const std::size_t most = most_unpacked(bytes.size());
   try {
     return gunzip(bytes, most, path.string());
   } catch (const TooMuchData&) {
-    fail(path.string(), ": unpacked, it has more than ", most, " bytes, over ", ratio,
+    fail(path.string(), ": unpacked, it has more than ", most, " bytes, over ", kMostUnpackedRatio,
          " times its size; if that is right, unpack it first: gunzip -k ", shown(path));
   }
 }

@@ -11,13 +11,16 @@ namespace flexformer {
 // All bytes of a file (or a pipe). Throws Error when it is missing, a folder, or unreadable.
 std::string read_file(const std::filesystem::path& path);
 
-// read_file() for text: drops a UTF-8 byte order mark; throws Error for UTF-16. Bytes that are not UTF-8 are kept.
+// read_unpacked() for text: as UTF-8 without byte order mark, see text_encoding.h. Throws Error for what is no text.
 std::string read_text_file(const std::filesystem::path& path);
-std::string without_byte_order_mark(std::string bytes, const std::string& source);  // the same for a file's bytes
 
 // read_file(), unpacked if it is gzip data. Throws Error where a file becomes more than 64 times as large (and more
 // than 64 MB): texts and pictures do not, but a small file made to fill the memory does.
 std::string read_unpacked(const std::filesystem::path& path);
+inline constexpr std::size_t kMostUnpackedRatio = 64;
+constexpr std::size_t most_unpacked(std::size_t packed) {
+  return (std::size_t{64} << 20) + kMostUnpackedRatio * packed;
+}
 
 // A file in the making. Without commit() nothing appears under its name and the temporary is removed.
 // Every failure (no such folder, read-only, disk full) throws Error with the path and the system's reason.

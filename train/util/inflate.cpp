@@ -17,12 +17,11 @@ constexpr int kLongestCode = 15, kTableBits = 9;
 // Numbers of 1 to 32 bits, the lowest bit of each byte first.
 class BitReader {
  public:
-  BitReader(std::string_view bytes, const std::string& source) : bytes_(bytes), source_(source) {}
-  void go_to(std::size_t byte) { at_ = byte, buffer_ = 0, count_ = 0; }
+  BitReader(const ByteSource& in, const std::string& source) : in_(in), source_(source) {}
 
   std::uint32_t take(int bits) {
     fill(bits);
-    if (count_ < bits) fail(source_, ": the compressed data ends too early; is the file complete?");
+    if (count_ < bits) ended();
     const auto value = std::uint32_t(buffer_ & ((std::uint64_t(1) << bits) - 1));
     drop(bits);
     return value;
@@ -36,23 +35,51 @@ class BitReader {
   void drop(int bits) { buffer_ >>= bits, count_ -= bits; }
 
   void skip_to_byte() { drop(count_ % 8); }
-  std::size_t position() const { return at_ - std::size_t(count_ / 8); }  // of the first byte no bit was taken of
+  bool at_end() {  // at the start of a byte
+    fill(8);
+    return count_ == 0;
+  }
+  // `count` bytes from the start of a byte on, in pieces.
+  template <class Take> void bytes(std::size_t count, const Take& take_bytes) {
+    while (count > 0) {
+      if (count_ > 0) {
+        const char byte = char(take(8));
+        take_bytes(std::string_view(&byte, 1));
+        --count;
+        continue;
+      }
+      if (at_ == piece_.size() && !refill()) ended();
+      const std::string_view piece = piece_.substr(at_, count);
+      take_bytes(piece);
+      at_ += piece.size();
+      count -= piece.size();
+    }
+  }
+  std::size_t position() const { return before_ + at_ - std::size_t(count_ / 8); }  // of the first byte not taken
 
   [[noreturn]] void damaged(const char* reason) const {
     fail(source_, ": damaged compressed data near byte ", position(), ": ", reason);
   }
 
  private:
+  [[noreturn]] void ended() const { fail(source_, ": the compressed data ends too early; is the file complete?"); }
+  bool refill() {
+    before_ += piece_.size();
+    at_ = 0;
+    piece_ = in_();
+    return !piece_.empty();
+  }
   void fill(int bits) {
-    while (count_ < bits && at_ < bytes_.size()) {
-      buffer_ |= std::uint64_t(static_cast<unsigned char>(bytes_[at_++])) << count_;
+    while (count_ < bits && (at_ < piece_.size() || refill())) {
+      buffer_ |= std::uint64_t(static_cast<unsigned char>(piece_[at_++])) << count_;
       count_ += 8;
     }
   }
 
-  std::string_view bytes_;
+  const ByteSource& in_;
   const std::string& source_;
-  std::size_t at_ = 0;
+  std::string_view piece_;
+  std::size_t before_ = 0, at_ = 0;  // bytes before the piece; bytes of it that are in the buffer or taken
   std::uint64_t buffer_ = 0;
   int count_ = 0;  // bits in the buffer
 };
@@ -119,12 +146,14 @@ class HuffmanCode {
   std::array<std::uint16_t, 1 << kTableBits> table_{};
 };
 
+// Unpacks one stream after the other from the same bytes.
 class Inflater {
  public:
-  Inflater(std::string_view bytes, std::size_t most, const std::string& source)
-      : bytes_(bytes), most_(most), source_(source), in_(bytes, source) {}
+  Inflater(BitReader& in, std::size_t most, const ByteSink& take, const std::string& source)
+      : most_(most), take_(take), source_(source), in_(in) {}
 
-  std::string run() {
+  // Hands out all that one stream holds, and leaves the reader at the start of the byte behind it.
+  void run() {
     for (bool last = false; !last;) {
       last = in_.take(1);
       switch (in_.take(2)) {
@@ -141,25 +170,33 @@ class Inflater {
           in_.damaged("a block of unknown type");
       }
     }
-    return std::move(out_);
+    hand_out(out_.size());
+    in_.skip_to_byte();
   }
-  std::size_t used() const { return in_.position(); }  // bytes of input up to the end of the last block
 
  private:
-  void need_room(std::size_t bytes) const {
-    if (bytes > most_ - out_.size())
+  static constexpr std::size_t kWindow = 1 << 15, kPiece = 1 << 18;
+
+  // Gives the first `count` bytes away.
+  void hand_out(std::size_t count) {
+    take_(std::string_view(out_).substr(0, count));
+    out_.erase(0, count);
+  }
+
+  // A repeat may reach back over the last 32,768 bytes, so these stay.
+  void need_room(std::size_t bytes) {
+    if (bytes > most_ - total_)
       throw TooMuchData(text(source_, ": more than the expected ", most_, " bytes come out of it"));
+    total_ += bytes;
+    if (out_.size() >= kWindow + kPiece) hand_out(out_.size() - kWindow);
   }
 
   void stored() {
     in_.skip_to_byte();
     const std::uint32_t length = in_.take(16);
     if (in_.take(16) != (length ^ 0xFFFF)) in_.damaged("the two lengths of a stored block differ");
-    const std::size_t at = in_.position();
-    if (length > bytes_.size() - at) fail(source_, ": the compressed data ends too early; is the file complete?");
     need_room(length);
-    out_.append(bytes_, at, length);
-    in_.go_to(at + length);
+    in_.bytes(length, [&](std::string_view piece) { out_ += piece; });
   }
 
   void fixed() {
@@ -235,78 +272,81 @@ class Inflater {
     for (std::size_t i = 0; i < length; ++i) out_ += out_[from + i];  // may run into what it writes
   }
 
-  std::string_view bytes_;
-  std::size_t most_;
+  std::size_t most_, total_ = 0;
+  const ByteSink& take_;
   const std::string& source_;
-  BitReader in_;
-  std::string out_;
+  BitReader& in_;
+  std::string out_;  // what was not handed out yet
 };
 
-std::uint32_t number_at(std::string_view bytes, std::size_t at, bool big_endian) {
-  std::uint32_t value = 0;
-  for (std::size_t i = 0; i < 4; ++i)
-    value |= std::uint32_t(static_cast<unsigned char>(bytes[at + i])) << (big_endian ? 24 - 8 * i : 8 * i);
-  return value;
+// Goes over the header of a gzip member.
+void skip_gzip_header(BitReader& in, const std::string& source) {
+  const auto byte = [&] {
+    if (in.at_end()) fail(source, ": the gzip header is cut off; is the file complete?");
+    return in.take(8);
+  };
+  const std::uint32_t first = byte();
+  if (in.at_end()) byte();
+  if (first != 0x1F || byte() != 0x8B || byte() != 8) fail(source, ": this is not gzip data (it starts otherwise)");
+  const std::uint32_t flags = byte();
+  if (flags & 0xE0) fail(source, ": the gzip header has flags nobody has defined; the file is damaged");
+  for (int i = 0; i < 6; ++i) byte();  // time, and where it was written
+  if (flags & 4) {                     // extra fields
+    const std::uint32_t low = byte();
+    for (std::uint32_t count = low + 256 * byte(); count > 0; --count) byte();
+  }
+  for (std::uint32_t text : {8u, 16u})  // the original name; a comment
+    while (flags & text && byte() != 0) continue;
+  if (flags & 2) byte(), byte();  // a checksum of the header
 }
 
-// Where the data of the member begins that starts at the beginning of `bytes`.
-std::size_t gzip_header(std::string_view bytes, const std::string& source) {
-  const auto at_least = [&](std::size_t size) {
-    if (bytes.size() < size) fail(source, ": the gzip header is cut off; is the file complete?");
-  };
-  at_least(10);
-  if (!looks_gzipped(bytes) || bytes[2] != 8) fail(source, ": this is not gzip data (it starts otherwise)");
-  const int flags = static_cast<unsigned char>(bytes[3]);
-  if (flags & 0xE0) fail(source, ": the gzip header has flags nobody has defined; the file is damaged");
-  std::size_t at = 10;
-  if (flags & 4) {  // extra fields
-    at_least(at + 2);
-    at += 2 + static_cast<unsigned char>(bytes[at]) + 256u * static_cast<unsigned char>(bytes[at + 1]);
-    at_least(at);
-  }
-  for (int text : {8, 16}) {  // the original name; a comment
-    if (!(flags & text)) continue;
-    const std::size_t end = bytes.find('\0', at);
-    if (end == std::string_view::npos) at_least(bytes.size() + 1);
-    at = end + 1;
-  }
-  if (flags & 2) at_least(at += 2);  // a checksum of the header
-  return at;
-}
+constexpr const char* kWrongSum = ": the checksum of the data is wrong; it is damaged";
 
 }  // namespace
 
 std::string unzlib(std::string_view bytes, std::size_t most, const std::string& source) {
-  if (bytes.size() < 2) fail(source, ": the compressed data ends too early; is the file complete?");
-  const int first = static_cast<unsigned char>(bytes[0]), second = static_cast<unsigned char>(bytes[1]);
+  const ByteSource memory = bytes_of(bytes);
+  BitReader in(memory, source);
+  const std::uint32_t first = in.take(8), second = in.take(8);
   if (first % 16 != 8 || (first * 256 + second) % 31 != 0 || second & 32)
     fail(source, ": this is not zlib data (it starts otherwise)");
-  Inflater inflater(bytes.substr(2), most, source);
-  std::string out = inflater.run();
-  const std::size_t end = 2 + inflater.used();
-  if (bytes.size() < end + 4) fail(source, ": the compressed data ends too early; is the file complete?");
-  if (bytes.size() > end + 4) fail(source, ": ", bytes.size() - end - 4, " bytes too many behind the compressed data");
-  if (number_at(bytes, end, true) != adler32(out)) fail(source, ": the checksum of the data is wrong; it is damaged");
+  std::string out;
+  const ByteSink take = [&](std::string_view piece) { out += piece; };
+  Inflater(in, most, take, source).run();
+  std::uint32_t sum = 0;
+  for (int i = 0; i < 4; ++i) sum = sum << 8 | in.take(8);
+  if (const std::size_t rest = bytes.size() - in.position(); rest > 0)
+    fail(source, ": ", rest, " bytes too many behind the compressed data");
+  if (sum != adler32(out)) fail(source, kWrongSum);
   return out;
+}
+
+void gunzip(const ByteSource& bytes, std::size_t most, const std::string& source, const ByteSink& take) {
+  BitReader in(bytes, source);
+  std::uint32_t sum = 0, size = 0;
+  const ByteSink add = [&](std::string_view piece) {
+    sum = crc32(piece, sum);
+    size += std::uint32_t(piece.size());
+    take(piece);
+  };
+  Inflater inflater(in, most, add, source);
+  do {
+    skip_gzip_header(in, source);
+    sum = size = 0;
+    inflater.run();
+    if (in.take(32) != sum || in.take(32) != size) fail(source, kWrongSum);
+    // Zeros fill a tape's last block.
+    while (!in.at_end() && in.peek(8) == 0) in.drop(8);
+  } while (!in.at_end());
 }
 
 std::string gunzip(std::string_view bytes, std::size_t most, const std::string& source) {
   std::string all;
-  do {
-    const std::size_t start = gzip_header(bytes, source);
-    Inflater inflater(bytes.substr(start), most - all.size(), source);
-    std::string out = inflater.run();
-    const std::size_t end = start + inflater.used();
-    if (bytes.size() < end + 8) fail(source, ": the compressed data ends too early; is the file complete?");
-    if (number_at(bytes, end, false) != crc32(out) || number_at(bytes, end + 4, false) != std::uint32_t(out.size()))
-      fail(source, ": the checksum of the data is wrong; it is damaged");
-    all.empty() ? all.swap(out) : void(all += out);
-    bytes.remove_prefix(end + 8);
-  } while (!bytes.empty());
+  gunzip(bytes_of(bytes), most, source, [&](std::string_view piece) { all += piece; });
   return all;
 }
 
-std::uint32_t crc32(std::string_view bytes) {
+std::uint32_t crc32(std::string_view bytes, std::uint32_t before) {
   static const std::array<std::uint32_t, 256> table = [] {
     std::array<std::uint32_t, 256> t;
     for (std::uint32_t i = 0; i < 256; ++i) {
@@ -315,7 +355,7 @@ std::uint32_t crc32(std::string_view bytes) {
     }
     return t;
   }();
-  std::uint32_t crc = ~std::uint32_t(0);
+  std::uint32_t crc = ~before;
   for (char byte : bytes) crc = crc >> 8 ^ table[(crc ^ static_cast<unsigned char>(byte)) & 255];
   return ~crc;
 }

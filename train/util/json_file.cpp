@@ -44,8 +44,8 @@ struct TrackedIterator {
 
 class TreeBuilder final : public nlohmann::json_sax<Json> {
  public:
-  TreeBuilder(std::string_view text, const std::string& source)
-      : text_(text), source_(source), furthest_(text.data()) {}
+  TreeBuilder(std::string_view text, const std::string& source, std::int64_t first_line)
+      : text_(text), source_(source), first_line_(first_line), furthest_(text.data()) {}
 
   TrackedIterator begin() { return {text_.data(), &furthest_}; }
   TrackedIterator end() { return {text_.data() + text_.size(), &furthest_}; }
@@ -114,7 +114,8 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   [[noreturn]] void fail_here(const std::string& what) const {
     const std::string_view before = read_so_far();
     const std::size_t line_start = before.empty() ? 0 : before.substr(0, before.size() - 1).rfind('\n') + 1;
-    const auto line = 1 + std::count(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(line_start), '\n');
+    const auto line =
+        first_line_ + std::count(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(line_start), '\n');
     std::size_t column = 0;
     for (std::size_t at = line_start; at < before.size(); at += next_code_point(before, at).length) ++column;
     fail(source_, ":", line, ":", std::max<std::size_t>(column, 1), ": ", what);
@@ -122,6 +123,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
 
   std::string_view text_;
   const std::string& source_;
+  std::int64_t first_line_;
   const char* furthest_;
   Json root_;
   std::string key_;
@@ -138,9 +140,9 @@ void make_numbers_finite(Json& json) {
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& source) {
+Json parse_json(std::string_view text, const std::string& source, std::int64_t first_line) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-  TreeBuilder builder(text, source);
+  TreeBuilder builder(text, source, first_line);
   constexpr bool strict = true, ignore_comments = true;
   Json::sax_parse(builder.begin(), builder.end(), &builder, Json::input_format_t::json, strict, ignore_comments);
   return builder.take();

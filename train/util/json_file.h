@@ -1,6 +1,7 @@
 // JSON in and out, strictly in and safely out: errors name file, line and column; what is written is always valid JSON,
 // also for numbers that are not finite and for bytes that are not UTF-8.
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -12,7 +13,8 @@ using Json = nlohmann::ordered_json;  // keeps the order of keys
 
 // Parses JSON; // and /* */ comments and a byte order mark are skipped. Throws Error "source:line:column: reason" for
 // anything else that strict JSON forbids, a key given twice, and numbers too large for a double.
-Json parse_json(std::string_view text, const std::string& source);
+// first_line: of the text in the file that it was cut out of.
+Json parse_json(std::string_view text, const std::string& source, std::int64_t first_line = 1);
 Json read_json(const std::filesystem::path& path);
 
 // indent < 0: one line. Non-finite numbers become the strings of json_number(); stray bytes become U+FFFD.

@@ -8,7 +8,7 @@ import pathlib
 import unicodedata
 
 OTHER, LETTER, NUMBER, SPACE = range(4)  # enum class CharClass
-_, PUNCTUATION, MARK, CONTROL = range(4)  # enum class BertClass
+_, PUNCTUATION, MARK, CONTROL, OTHER_MARK = range(5)  # enum class BertClass
 COMPATIBLE, COMPOSED, DECOMPOSED = range(3)  # kinds of decompositions: the last two are canonical
 
 # Categories know no White_Space: str.isspace() is that property and the four separators of ASCII.
@@ -27,7 +27,7 @@ def bert_class(char):
     category = unicodedata.category(char)
     if category[0] == "P":
         return PUNCTUATION
-    return {"Mn": MARK, "Cc": CONTROL, "Cf": CONTROL}.get(category, OTHER)
+    return {"Mn": MARK, "Mc": OTHER_MARK, "Me": OTHER_MARK, "Cc": CONTROL, "Cf": CONTROL}.get(category, OTHER)
 
 
 def signed(number):

@@ -24,8 +24,8 @@ class TextSource {
  public:
   // A text in memory, which must live as long as this.
   TextSource(std::string_view text, std::string name) : name_(std::move(name)), text_(text) {}
-  // A file, without its byte order mark. What is no regular file (a pipe) is read into memory at once. Throws Error for
-  // what cannot be read and for UTF-16.
+  // A file as UTF-8, see text_encoding.h; lines that end in CR alone end in LF instead. What is no regular file (a
+  // pipe) is read into memory at once. Throws Error for what cannot be read and for what is no text.
   static TextSource open(const std::string& path);
 
   const std::string& name() const { return name_; }
@@ -59,6 +59,7 @@ struct TextPart {
   std::string_view text;
   bool last = true;      // the text ends here; else more bytes follow
   Index first_line = 1;  // for messages
+  bool first = true;     // the text begins here
 };
 
 // Hands the pieces of a text to take(), which returns how many bytes of the piece it is done with: all of the last one.

@@ -22,6 +22,7 @@ enum class BertClass : std::uint8_t {
   punctuation,  // general category P
   mark,         // general category Mn: accents that stand for themselves
   control,      // general categories Cc and Cf
+  other_mark,   // general categories Mc and Me
 };
 
 // The class of a code point up to U+10FFFF.

@@ -6,6 +6,7 @@
 #include "tensor/error.h"
 #include "tests/train/datasets/shown_rows.h"
 #include "tests/train/util/temporary_folder.h"
+#include "train/datasets/labels.h"
 #include "train/datasets/table.h"
 
 using namespace flexformer;
@@ -69,21 +70,152 @@ TEST_CASE("a ragged row is named with its line and both counts") {
                        Error);
 }
 
-TEST_CASE("a delimiter that does not fit the ending is an error, never a table of one column") {
-  CHECK_THROWS_WITH_AS(
-      csv("label\ttext\npos\tgood\n"),
-      Contains("t.csv:1: read as csv, but the fields seem to be separated by tabs; give --data.format=tsv"), Error);
-  CHECK_THROWS_WITH_AS(csv("pos\tgood, really\nneg\tbad, too\n"), Contains("separated by tabs"), Error);
-  CHECK_THROWS_WITH_AS(tsv("label,text\npos,good\n"), Contains("separated by commas; give --data.format=csv"), Error);
-  CHECK_THROWS_WITH_AS(
-      csv("pos;good\n"),
-      Contains("only one column, read as csv: 'pos;good'; a table of labelled texts needs at least two (not ';')"),
-      Error);
+TEST_CASE("the separator is the one that stands equally often in every row") {
+  struct Case {
+    std::string name, bytes;
+    Rows rows;
+    std::string note;
+  };
+  const Case cases[] = {
+      {"t.csv",
+       "label\ttext\npos\tgood\n",
+       {"pos: good"},
+       "separated by tabs, which stand equally often in every row (line 1"},
+      {"t.csv", "pos\tgood, really\nneg\tbad, too\n", {"pos: good, really", "neg: bad, too"}, "tabs"},
+      {"t.tsv", "label,text\npos,good\n", {"pos: good"}, "commas"},
+      {"t.csv", "label;text\npos;good, yes\nneg;bad\n", {"pos: good, yes", "neg: bad"}, "semicolons"},
+      {"t.csv", "label|text\npos|\"a | b\"\n", {"pos: a | b"}, "bars"},
+      {"t.csv",
+       "good, he said;pos\nbad, he said;neg\n",
+       {"pos: good, he said", "neg: bad, he said"},
+       "commas do too (--data.separator=comma)"},
+      {"t.csv", "a film;3,5\nb film;2,5\n", {"3,5: a film", "2,5: b film"}, "semicolons"},
+      {"t.csv", "a film,pos\nb; c,neg\n", {"pos: a film", "neg: b; c"}, ""},
+      {"t.csv",
+       "sep=;\r\npos;a\r\nneg;b\r\n",
+       {"pos: a", "neg: b"},
+       "line 1, 'sep=;', is no row: it names the separator"},
+      {"t.csv", "\"sep=|\"\npos|a;b\nneg|c;d\n", {"pos: a;b", "neg: c;d"}, "names the separator"},
+      {"t.csv", "label,text\rpos,a\rneg,b", {"pos: a", "neg: b"}, ""},
+      {"t.txt", "pos\tgood\nneg\tbad\n", {"pos: good", "neg: bad"}, ""},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.bytes);
+    const Table table = parse_table(c.bytes, c.name, {});
+    CHECK(shown(table) == c.rows);
+    const std::string notes = table.notes.empty() ? "" : table.notes.front();
+    CHECK(notes.find(c.note) != std::string::npos);
+  }
+  CHECK(shown(csv("a,b|pos\nc|neg\n", {.separator = "bar"})) == Rows{"pos: a,b", "neg: c"});
   CHECK(shown(csv("label\ttext\npos\tgood\n", {.format = "tsv"})) == Rows{"pos: good"});
-  CHECK(parse_table("pos\tgood\nneg\tbad\n", "data.txt", {}).format == "tsv");
   CHECK(parse_table("pos,good\nneg,bad\n", "data.txt", {}).format == "csv");
-  CHECK_THROWS_WITH_AS(csv("a,b\n", {.format = "xls"}),
-                       Contains("unknown table format 'xls'; there are auto, tsv, csv, trec and lines"), Error);
+  CHECK_THROWS_WITH_AS(csv("pos good\n"), Contains("t.csv:1: only one column, read as csv: 'pos good'; a table of"),
+                       Error);
+  CHECK_THROWS_WITH_AS(csv("pos;good\n", {.separator = "comma"}),
+                       Contains("separated by semicolons; give --data.format=csv --data.separator=semicolon"), Error);
+  CHECK_THROWS_WITH_AS(csv("a,b\n", {.format = "tsv", .separator = "comma"}), Contains("contradicts data.format=tsv"),
+                       Error);
+  CHECK_THROWS_WITH_AS(csv("a,b\n", {.format = "xls"}), Contains("unknown table format 'xls'; there are auto, tsv"),
+                       Error);
+}
+
+TEST_CASE("quotes of a tsv file are its writing where they cannot be text") {
+  CHECK(shown(tsv("text\tlabel\n\"a\tb\"\tpos\nc\tneg\n")) == Rows{"pos: a\tb", "neg: c"});
+  CHECK(shown(tsv("text\tlabel\n\"a\nb\"\tpos\nc\tneg\n")) == Rows{"pos: a\nb", "neg: c"});
+  CHECK(shown(tsv("text\tlabel\n\"say \"\"a\"\"\"\tpos\nc\tneg\n")) == Rows{"pos: say \"a\"", "neg: c"});
+  CHECK(shown(tsv("\"text\"\t\"label\"\n\"a\" he said\tpos\n\"c\"\tneg\n")) ==
+        Rows{"pos: \"a\" he said", "neg: \"c\""});
+}
+
+TEST_CASE("objects of JSON are rows, whose keys are the columns") {
+  const Rows rows = {"pos: a", "2: b"};
+  for (const std::string bytes :
+       {"{\"text\": \"a\", \"label\": \"pos\"}\n\n{\"label\": 2, \"text\": \"b\"}\n",
+        "[{\"text\": \"a\", \"label\": \"pos\"},\n {\"text\": \"b\", \"label\": 2}]",
+        "{\"data\": [{\"text\": \"a\", \"label\": \"pos\"}, {\"text\": \"b\", \"label\": 2}]}",
+        "{\"text\": [\"a\", \"b\"], \"label\": [\"pos\", 2]}",
+        "{\"text\": {\"0\": \"a\", \"1\": \"b\"}, \"label\": {\"0\": \"pos\", \"1\": 2}}"}) {
+    CAPTURE(bytes);
+    CHECK(shown(parse_table(bytes, "t.txt", {})) == rows);
+  }
+  const auto refused = [](const std::string& bytes, const char* reason) {
+    CHECK_THROWS_WITH_AS(parse_table(bytes, "t.jsonl", {}), Contains(reason), Error);
+  };
+  const std::string row = "{\"text\": \"a\", \"label\": \"pos\"}\n";
+  refused(row + "{\"text\": \"b\", \"label\": null}", "t.jsonl:2: the label is empty");
+  refused(row + "{\"text\": \"b\"}", "t.jsonl:2: the label is empty");
+  refused(row + "{\"text\": [\"b\"], \"label\": 1}",
+          "t.jsonl:2: the text is '[\"b\"]', but must be one string or number");
+  refused(row + "{\"text\": \"b\", \"label\": NaN}", "t.jsonl:2:");
+  refused(row + "{\"text\": \"b\"", "t.jsonl:2: the object that starts here is not closed");
+  refused("[" + row, "t.jsonl:1: the array that opens here is not closed");
+  refused(row + "text", "t.jsonl:2: expected an object {\"text\": ..., \"label\": ...}, found 'text'");
+  refused("[\"a\", \"pos\"]\n", "t.jsonl:1: expected an object");
+}
+
+TEST_CASE("fastText's lines have their label in front, or anywhere") {
+  CHECK(shown(parse_table("__label__pos a b\n__label__neg\tc\n", "t.txt", {})) == Rows{"pos: a b", "neg: c"});
+  CHECK(shown(parse_table("a __label__pos b\n", "t.txt", {.format = "fasttext"})) == Rows{"pos: a b"});
+  CHECK_THROWS_WITH_AS(parse_table("__label__a b\n__label__b __label__c d\n", "t.txt", {}),
+                       Contains("t.txt:2: two labels, 'b' and 'c', but a text has one label here"), Error);
+  CHECK_THROWS_WITH_AS(parse_table("no label\n", "t.txt", {.format = "fasttext"}),
+                       Contains("t.txt:1: the label is empty"), Error);
+}
+
+TEST_CASE("line 1 is a header if its label occurs nowhere else, and the same header again is left out") {
+  const Table table = csv("verdict,words\nyes,aa\nno,bb\nverdict,words\nyes,cc\nno,dd\n");
+  CHECK(shown(table) == Rows{"yes: aa", "no: bb", "yes: cc", "no: dd"});
+  const Table named = csv("label,text\nyes,aa\nno,bb\nlabel,text\nyes,cc\nlabel,text\n");
+  CHECK(shown(named) == Rows{"yes: aa", "no: bb", "yes: cc"});
+  CHECK(named.notes.front() == "the same header again, left out: 2 (the first in line 4)");
+  const std::string rows = "yes,aa\nno,bb\nyes,cc\nno,dd\n";
+  CHECK(csv("verdict,words\n" + rows).header_reason.starts_with("line 1 is a header: 'verdict' occurs nowhere else"));
+  CHECK(csv("maybe,zz\n" + rows, {.known_labels = {"maybe", "no"}}).header_reason ==
+        "no header: line 1 holds a label of the training data");
+  CHECK(csv("verdict,words\n" + rows + "so,ee\nso,ff\nwell,gg\n").header_reason.find("so it may be a header") !=
+        std::string::npos);
+  CHECK(shown(csv("v1,v2,,\nyes,aa,,\nno,bb,,\nyes,cc,,\nno,dd,,\n")).size() == 4);
+  CHECK(shown(csv(",utterance,y\n0,aa,1\n1,bb,2\n2,cc,1\n")) == Rows{"1: aa", "2: bb", "1: cc"});
+}
+
+TEST_CASE("labels of training rows: equal numbers, missing values, decimal commas and look-alikes are told") {
+  const auto settled = [](const std::string& labels, const std::string& task = "auto") {
+    std::string bytes = "label;text\n";
+    for (std::size_t at = 0; at < labels.size(); at = std::min(labels.find(' ', at), labels.size()) + 1)
+      bytes += labels.substr(at, labels.find(' ', at) - at) + ";t\n";
+    Table table = parse_table(bytes, "t.csv", {.header = "true"});
+    settle_labels(table, task);
+    return table;
+  };
+  const Table numbers = settled("0 1 1.0 +1 01");
+  CHECK(LabelMap::of(numbers).list() == "'0', '1'");
+  CHECK(numbers.notes.back().find("'1.0' (1 row, the first in line 4) is '1'") != std::string::npos);
+  CHECK(LabelMap::of(settled("0.0 1.0")).list() == "'0.0', '1.0'");
+  CHECK(label_ids(settled("0 1 1"), LabelMap::of(settled("0.0 1.0"))) == std::vector<std::int32_t>{0, 1, 1});
+  const auto refused = [&](const std::string& labels, const char* reason, const std::string& task = "auto") {
+    CAPTURE(labels);
+    CHECK_THROWS_WITH_AS(settled(labels, task), Contains(reason), Error);
+  };
+  refused("1.5 2.5 NA 3.5 4.5", "t.csv:4: the label 'NA' is a missing value, but 4 of 5 labels are numbers");
+  refused("1.5 2.5 3.5 4.5 null", "t.csv:6: the label 'null' is a missing value");
+  refused("1.5 2.5 3.5 4.5 bad", "t.csv:6: the label 'bad' is not a number");
+  refused("1 2 NaN 3 4", "t.csv:4: the label 'NaN' is a missing value");
+  refused("4,91 2,5 3,5", "t.csv:2: the label '4,91' has a decimal comma; write 4.91");
+  refused("1.5 2,5 3.5 4.5", "t.csv:3: the label '2,5' has a decimal comma");
+  refused("1 2 3 4 five", "'five' is not a number", "regression");
+  CHECK(settled("1 2 3 4 five").warnings.empty());
+  CHECK(settled("1.5 2.5 NA 3.5 4.5", "classification").warnings.size() == 1);
+  CHECK(settled("good bad NaN good").warnings.front().starts_with("t.csv:4: the label 'NaN' of 1 row is a class"));
+  for (const std::string twin : {"Ham",
+                                 "h\xC2\xAD"
+                                 "am",
+                                 "\xC2\xA0ham", "ham\xE2\x80\x8B",
+                                 "\xEF\xBD\x88"
+                                 "am"}) {
+    const Table alike = settled("ham spam ham " + twin);
+    REQUIRE(alike.warnings.size() == 1);
+    CHECK(alike.warnings[0].find("'ham' (2 rows, the first in line 2)") != std::string::npos);
+  }
 }
 
 TEST_CASE("the header is recognised by names, by the options, or by numbers below a word") {

@@ -11,6 +11,7 @@
 #include "tests/train/util/temporary_folder.h"
 #include "train/util/files.h"
 #include "train/util/json_file.h"
+#include "train/util/text_encoding.h"
 #include "train/util/utf8.h"
 
 using namespace flexformer;
@@ -65,12 +66,65 @@ TEST_CASE("what cannot be read is named with the reason") {
   }
 }
 
-TEST_CASE("a byte order mark is no part of a text, and UTF-16 is refused") {
+TEST_CASE("a text file is read in every encoding that its bytes show") {
   const TemporaryFolder folder;
-  CHECK(read_text_file(folder.file("bom.txt", "\xEF\xBB\xBFtext")) == "text");
+  const auto wide = [](std::u32string_view text, std::size_t unit, bool big_endian) {
+    std::string bytes;
+    const auto add = [&](std::uint32_t value) {
+      for (std::size_t i = 0; i < unit; ++i) bytes += char(value >> 8 * (big_endian ? unit - 1 - i : i));
+    };
+    for (char32_t c : text) {
+      if (unit == 4 || c < 0x10000) {
+        add(c);
+      } else {
+        add(0xD800 + ((c - 0x10000) >> 10));
+        add(0xDC00 + (c & 0x3FF));
+      }
+    }
+    return bytes;
+  };
+  const std::u32string texts[] = {U"text",
+                                  U"naïve text\r\n",
+                                  U"日本語の文章です。\n二つ目の文章。\n",
+                                  U"Привет, мир!\nпока\n",
+                                  U"これは日本語の文章です。二つ目の文章もここに。",
+                                  U"a smile 😀 and more of it\n"};
+  for (const std::u32string& text : texts) {
+    std::string utf8;
+    for (char32_t c : text) append_code_point(c, utf8);
+    CAPTURE(utf8);
+    CHECK(read_text_file(folder.file("t", utf8)) == utf8);
+    CHECK(read_text_file(folder.file("t", "\xEF\xBB\xBF" + utf8)) == utf8);
+    for (const std::size_t unit : {2, 4})
+      for (const bool big_endian : {false, true}) {
+        CAPTURE(unit);
+        CAPTURE(big_endian);
+        CHECK(read_text_file(folder.file("t", wide(U"\uFEFF" + text, unit, big_endian))) == utf8);
+        CHECK(read_text_file(folder.file("t", wide(text, unit, big_endian))) == utf8);
+      }
+    // In pieces of any size, as a pipe gives them.
+    const std::string bytes = wide(text, 2, false);
+    for (const std::size_t size : {1, 2, 3, 7}) {
+      std::string out;
+      std::size_t at = 0;
+      decode_text(
+          [&] { return std::string_view(bytes).substr(std::min(bytes.size(), std::exchange(at, at + size)), size); },
+          "t", [&](std::string_view piece) { out += piece; });
+      CHECK(out == utf8);
+    }
+  }
   CHECK(read_text_file(folder.file("latin1.txt", "caf\xE9")) == "caf\xE9");
-  const std::string utf16 = folder.file("utf16.txt", std::string("\xFF\xFEt\0e\0", 6));
-  CHECK_THROWS_WITH_AS(read_text_file(utf16), Contains("is UTF-16; convert it: iconv"), Error);
+  const auto refused = [&](const std::string& bytes, const char* reason) {
+    CHECK_THROWS_WITH_AS(read_text_file(folder.file("t", bytes)), Contains(reason), Error);
+  };
+  refused(std::string("\xFF\xFEt\0e", 5), "this is UTF-16 or UTF-32, but ends within a character");
+  refused(std::string("abc\0", 4), "t: this is not a text file: byte 3 is zero; if it is a text but for such bytes");
+  refused(std::string("some text\0more", 14), "byte 9 is zero");
+  refused(std::string("\1\0\2\0\3\0", 6), "is zero");
+  refused(
+      "\x7F"
+      "ELF",
+      "this is a program (ELF): give a text file");
 }
 
 TEST_CASE("an atomic write replaces a file and leaves nothing else") {

@@ -141,7 +141,7 @@ TEST_CASE("no more comes out than was allowed") {
   CHECK_THROWS_WITH_AS(unzlib(kFixed, repeats().size() - 1, "f"), Contains("f: more than the expected 308 bytes"),
                        Error);
   CHECK_THROWS_WITH_AS(unzlib(stored_zlib("abc"), 2, "f"), Contains("more than the expected 2 bytes"), Error);
-  CHECK_THROWS_WITH_AS(gunzip(kGzip + kGzip, 11, "f"), Contains("more than the expected 5 bytes"), Error);
+  CHECK_THROWS_WITH_AS(gunzip(kGzip + kGzip, 11, "f"), Contains("more than the expected 11 bytes"), Error);
 }
 
 TEST_CASE("damaged deflate data is refused with the reason") {
@@ -150,7 +150,7 @@ TEST_CASE("damaged deflate data is refused with the reason") {
   };
   refused("78", "f: the compressed data ends too early; is the file complete?");
   refused("7802", "f: this is not zlib data");
-  refused("780107", "f: damaged compressed data near byte 1: a block of unknown type");
+  refused("780107", "f: damaged compressed data near byte 3: a block of unknown type");
   refused("780101020000000000", "the two lengths of a stored block differ");
   refused("7801010200fdff61", "the compressed data ends too early");
   refused("78014b040400", "the compressed data ends too early");
