@@ -83,7 +83,7 @@ void Decoder::set_rows(Index rows) {
   h_ = buffer(t.dim), sum_ = buffer(t.dim), normed_ = buffer(t.dim), attended_ = buffer(t.dim);
   qkv_ = buffer(width_), inner_ = buffer(inner);
   gate_ = t.activation == Activation::swiglu ? buffer(inner) : Tensor();
-  statistics_ = Tensor::empty({2, rows * (heads_ + kv_heads_)}, DType::f32, device_);
+  statistics_ = Tensor::empty({3, rows * (heads_ + kv_heads_)}, DType::f32, device_);
   rows_ = rows;
 }
 
@@ -241,7 +241,8 @@ void Decoder::normalise(ValuesOut y, ValuesIn x, const Norm& norm, Index rows) {
   if (options.kind == NormKind::layer)
     launch(device_, LayerNormFwd{.y = y,
                                  .mean = statistics,
-                                 .rstd = statistics + rows,
+                                 .mean_low = statistics + rows,
+                                 .rstd = statistics + 2 * rows,
                                  .x = x,
                                  .gamma = norm.weight.value().data(),
                                  .beta = norm.bias.value().data(),

@@ -150,6 +150,13 @@ Cost cost(const Gemm& k) {
   return {out(k.c, c) + in(k.a, a) + in(k.b, b) + in(k.bias, k.N) + epilogue, 2 * c * double(k.K)};
 }
 
+Cost cost(const FewRows& k) {
+  const double y = double(k.R) * double(k.O), W = double(k.O) * double(k.I);
+  const double weights = double(k.W.bytes()) * W + (k.W.scale ? 4.0 * double(k.O) : 0);
+  return {weights + out(k.y, y) + in(k.x, double(k.R) * double(k.I)) + in(k.bias, k.O) + in(k.residual, y),
+          2 * double(k.R) * W};
+}
+
 // ---- tables and losses
 Cost cost(const EmbeddingFwd& k) {
   const double y = double(k.R) * double(k.C);
@@ -212,6 +219,12 @@ Cost cost(const LinearAttentionStep& k) {
   return {8 * state + out(k.out, heads * double(k.dv)) + in(k.q, vectors) + in(k.k, vectors) +
               in(k.v, heads * double(k.dv)) + map_bytes(k.map, k.H, k.d),
           4 * state + 2 * heads * feature_operations(k.map, k.d, false)};
+}
+Cost cost(const LinearAttentionState& k) {
+  const double rows = double(k.B * k.H) * double(k.N), M = double(feature_count(k.map.kind, k.map.n, k.d));
+  const double state = double(k.B * k.H) * M * double(k.dv + 1);
+  return {8 * state + in(k.k, rows * double(k.d)) + in(k.v, rows * double(k.dv)) + map_bytes(k.map, k.H, k.d),
+          rows * (2 * M * double(k.dv + 1) + feature_operations(k.map, k.d, false))};
 }
 Cost cost(const Rope& k) {
   const double n = 3.0 * double(k.B * k.T) * double(k.H * k.d);

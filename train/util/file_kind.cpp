@@ -17,7 +17,7 @@ constexpr std::string_view fetch_lfs = "fetch the file itself (git lfs pull)",
                            fetch_page = "download the file itself, not the page that shows it",
                            fetch_again = "check the address, and whether the file asks for a login",
                            save_as_csv = "save it as CSV", save_as_text = "save it as plain text",
-                           unpack = "unpack it first", need_text = "give a text file",
+                           unpack_first = "unpack it first", need_text = "give a text file",
                            convert = "save it as CSV or JSON lines with the program that wrote it",
                            convert_weights = "save the weights as safetensors";
 
@@ -27,7 +27,7 @@ struct Signature {
   FileKind kind;
 };
 
-constexpr FileKind archive(std::string_view name) { return {name, unpack}; }
+constexpr FileKind archive(std::string_view name) { return {name, unpack_first}; }
 constexpr FileKind picture(std::string_view name) { return {name, "a picture holds no text"}; }
 constexpr FileKind program(std::string_view name) { return {name, need_text}; }
 

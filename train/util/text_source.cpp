@@ -29,19 +29,19 @@ constexpr std::size_t kUnpackedInMemory = std::size_t(16) << 20;
 
 std::string reason() { return std::generic_category().message(errno); }
 
-struct Descriptor {
+struct OpenFile {
   int value = -1;
-  Descriptor() = default;
-  explicit Descriptor(int opened) : value(opened) {}
-  ~Descriptor() {
+  OpenFile() = default;
+  explicit OpenFile(int opened) : value(opened) {}
+  ~OpenFile() {
     if (value >= 0) close(value);
   }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
 };
 
 // Appends the bytes from `from` on, fewer at the end of the file.
-void read_at(const Descriptor& file, Index from, Index count, std::string& bytes, const std::string& name) {
+void read_at(const OpenFile& file, Index from, Index count, std::string& bytes, const std::string& name) {
   const std::size_t before = bytes.size();
   bytes.resize(before + std::size_t(count));
   Index done = 0;
@@ -100,14 +100,14 @@ class Spool {
   }
 
   std::string memory_, folder_;
-  Descriptor file_;
+  OpenFile file_;
   Index written_ = 0;
 };
 
 }  // namespace
 
 struct TextSource::File {
-  Descriptor descriptor;
+  OpenFile descriptor;
   Index start = 0;  // bytes of the byte order mark
   bool cr_lines = false;
   FileStamp stamp;
