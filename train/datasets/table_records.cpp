@@ -93,11 +93,18 @@ std::string detect_format(std::string_view bytes, const std::string& by_name) {
 
 void check_field_counts(const Records& records, const std::string& source) {
   const Record& first = records.records.front();
+  const std::size_t below = records.records.back().fields.size();
+  const bool title = std::all_of(records.records.begin() + 1, records.records.end(),
+                                 [&](const Record& record) { return record.fields.size() == below; });
+  if (title && records.records.size() > 2 && first.fields.size() != below)
+    fail(source, ":", first.line, ": ", first.fields.size(), first.fields.size() == 1 ? " field" : " fields",
+         ", but all lines below have ", below,
+         "; mend the header, or delete this line if it is a title above the table");
   for (const Record& record : records.records) {
     if (record.fields.size() == first.fields.size()) continue;
     fail(source, ":", record.line, ": ", record.fields.size(), record.fields.size() == 1 ? " field" : " fields",
          ", expected ", first.fields.size(), " as in line ", first.line,
-         records.format == "csv" ? "; quote a text that contains commas" : "; replace tabs inside texts",
+         records.format == "csv" ? "; quote a text that contains " + records.separators : "; replace tabs inside texts",
          ", or leave such rows out: --data.ragged=skip");
   }
 }

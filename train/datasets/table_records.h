@@ -27,6 +27,7 @@ struct Records {
   bool named = false;  // the first record holds the columns' names, which are in no line of the file
   std::int64_t empty_lines = 0;
   std::int64_t skipped = 0, first_skipped = 0;  // records with too many or too few fields; the line of the first
+  std::string separators = "commas";            // in words
   std::vector<std::string> notes;               // what was decided, with the line that led to it
 };
 

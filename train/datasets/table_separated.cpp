@@ -329,18 +329,21 @@ void read_separated(std::string_view bytes, const std::string& source, const Rec
     body.bytes = bytes.substr(std::min(bytes.find('\n') + 1, bytes.size()));
     body.lines_before = 1;
   }
+  const std::string by_name = format_by_name(source);
+  const bool has_tab = first_line(body.bytes).find('\t') != std::string_view::npos;
   Reading reading{asked.value_or('\t'), {}};
   if (asked)
     reading.records = read_with(body, *asked);
   else if (format == "tsv")
     reading.records = read_tabs(body);
-  else if (format_by_name(source) == "tsv" && format.empty())
+  else if (format.empty() && (by_name == "tsv" || (by_name != "csv" && has_tab)))
     reading = try_separators(body, '\t');
   else
     reading = try_separators(body, ',');
   if (reading.records.records.empty()) fail(source, ": no rows in this file");
   result = std::move(reading.records);
   result.format = reading.separator == '\t' ? "tsv" : "csv";
+  result.separators = words_for(reading.separator);
   if (!note.empty()) result.notes.insert(result.notes.begin(), note);
   if (!options.one_column || result.records.front().fields.size() > 1) check_columns(result, reading.separator, source);
 }

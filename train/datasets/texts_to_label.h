@@ -10,7 +10,7 @@ namespace flexformer {
 struct LabelReading {
   // As the run has them: the names of its text columns decide whether a first line is a header. format: auto, lines, or
   // one of read_table().
-  TableOptions table;
+  TableOptions table = {};
   bool pair = false;     // lines hold two texts with a tab between
   bool waits = false;    // somebody types: lines are answered one by one
   bool listops = false;  // parentheses are dropped

@@ -27,21 +27,21 @@ namespace {
 // What is unpacked stays in memory up to this size, and goes to a file without a name beyond.
 constexpr std::size_t kUnpackedInMemory = std::size_t(16) << 20;
 
-std::string reason() { return std::generic_category().message(errno); }
+std::string system_reason() { return std::generic_category().message(errno); }
 
-struct OpenFile {
+struct OpenedFile {
   int value = -1;
-  OpenFile() = default;
-  explicit OpenFile(int opened) : value(opened) {}
-  ~OpenFile() {
+  OpenedFile() = default;
+  explicit OpenedFile(int opened) : value(opened) {}
+  ~OpenedFile() {
     if (value >= 0) close(value);
   }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
+  OpenedFile(const OpenedFile&) = delete;
+  OpenedFile& operator=(const OpenedFile&) = delete;
 };
 
 // Appends the bytes from `from` on, fewer at the end of the file.
-void read_at(const OpenFile& file, Index from, Index count, std::string& bytes, const std::string& name) {
+void read_at(const OpenedFile& file, Index from, Index count, std::string& bytes, const std::string& name) {
   const std::size_t before = bytes.size();
   bytes.resize(before + std::size_t(count));
   Index done = 0;
@@ -49,7 +49,7 @@ void read_at(const OpenFile& file, Index from, Index count, std::string& bytes, 
     const ssize_t got =
         pread(file.value, bytes.data() + before + std::size_t(done), std::size_t(count - done), from + done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("cannot read ", name, ": ", reason());
+    if (got < 0) fail("cannot read ", name, ": ", system_reason());
     if (got == 0) break;
     done += got;
   }
@@ -95,19 +95,19 @@ class Spool {
     }
   }
   [[noreturn]] void fail_to_write(const std::string& source) const {
-    fail("cannot unpack ", source, " into the folder ", folder_, ": ", reason(),
+    fail("cannot unpack ", source, " into the folder ", folder_, ": ", system_reason(),
          "; let TMPDIR name one with more room, or unpack the file first");
   }
 
   std::string memory_, folder_;
-  OpenFile file_;
+  OpenedFile file_;
   Index written_ = 0;
 };
 
 }  // namespace
 
 struct TextSource::File {
-  OpenFile descriptor;
+  OpenedFile descriptor;
   Index start = 0;  // bytes of the byte order mark
   bool cr_lines = false;
   FileStamp stamp;
@@ -132,7 +132,7 @@ struct TextSource::File {
 
   FileStamp look(const std::string& name) {
     struct stat status {};
-    if (fstat(descriptor.value, &status) != 0) fail("cannot read ", name, ": ", reason());
+    if (fstat(descriptor.value, &status) != 0) fail("cannot read ", name, ": ", system_reason());
     constexpr Index samples = 64, sample_bytes = 1024;
     FileStamp seen{Index(status.st_size), Index(status.st_mtim.tv_sec) * 1000000000 + status.st_mtim.tv_nsec,
                    kFnvStart};

@@ -70,6 +70,16 @@ TEST_CASE("a ragged row is named with its line and both counts") {
                        Error);
 }
 
+TEST_CASE("a first line that alone has another number of fields is taken for a title or a broken header") {
+  CHECK_THROWS_WITH_AS(csv("An export,2023\na,b,c\nd,e,f\ng,h,i\n"),
+                       Contains("t.csv:1: 2 fields, but all lines below have 3; mend the header, or delete this line"),
+                       Error);
+  CHECK_THROWS_WITH_AS(csv("a;b\nc;d\ne;f;g\n"),
+                       Contains("t.csv:3: 3 fields, expected 2 as in line 1; quote a text that "
+                                "contains semicolons"),
+                       Error);
+}
+
 TEST_CASE("the separator is the one that stands equally often in every row") {
   struct Case {
     std::string name, bytes;
