@@ -291,7 +291,7 @@ $(BUILD)/obj/%.o: %.cpp $(BUILD)/flags | $(BUILD)/has_json
 
 $(room_objects): %.o: %.cpp $(BUILD)/flags | $(BUILD)/has_json
 	$(call say_unit,CXX $(patsubst $(BUILD)/obj/%.cpp,%/*.cpp,$<))
-	$(run)$(CXX) $(flags) -MMD -MP -c $< -o $@
+	$(run)$(CXX) $(flags) -Wno-subobject-linkage -MMD -MP -c $< -o $@
 
 # The same .cu files for a GPU, or for the emulation.
 $(BUILD)/obj/cuda/%.o: cuda/%.cu $(BUILD)/flags | $(BUILD)/has_json
