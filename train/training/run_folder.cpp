@@ -244,7 +244,9 @@ void RunFolder::write_config(const Options& options) const {
   check_claim();
   Json config = {{"program", options.program()}};
   config.update(options.effective());
-  config["resume"] = false;  // how it was started is no setting of a run, which the file may make once more
+  // How it was started is no setting of a run, which the file may make once more.
+  config["resume"] = false;
+  config.erase("profile");
   write_json_atomic(file("config.json"), config);
 }
 
