@@ -110,6 +110,7 @@ Var Classifier::encode(std::span<const Tensor> inputs, const Pass& pass) const {
   const Var pooled = reshape(first_or_mean, {ids.size(0), options_.transformer.dim});
   if (!options_.pooler) return pooled;
   const float p = options_.transformer.dropout;
+  if (options_.pooler_relu) return dropout(relu(pooler_.forward(pooled)), p, pass);
   return dropout(tanh(pooler_.forward(dropout(pooled, p, pass))), p, pass);
 }
 

@@ -29,7 +29,8 @@ struct ClassifierOptions {
   bool norm_embeddings = false;  // a norm behind the embeddings
   Index token_types = 0;         // rows of a table of token types; 0: none
   std::int32_t separator = -1;   // a token's type is the number of separators before it, as far as there are types
-  bool pooler = false;           // what stands for a text goes through tanh(W x + b) before the output layer
+  bool pooler = false;           // what stands for a text goes through tanh(W x + b) before the output layer,
+  bool pooler_relu = false;      // or, as in DistilBERT, through max(0, W x + b)
 };
 
 class Classifier {

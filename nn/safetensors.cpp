@@ -94,9 +94,17 @@ std::string write_safetensors(const SafetensorsFile& given) {
 
 namespace {
 
-float from_bf16(std::uint16_t x) { return std::bit_cast<float>(std::uint32_t(x) << 16); }
+template <class T> T stored(const char* from) {
+  T x;
+  std::memcpy(&x, from, sizeof x);
+  return x;
+}
 
-float from_f16(std::uint16_t x) {
+float from_bf16(const char* from) { return std::bit_cast<float>(std::uint32_t(stored<std::uint16_t>(from)) << 16); }
+float from_f64(const char* from) { return float(stored<double>(from)); }
+
+float from_f16(const char* from) {
+  const auto x = stored<std::uint16_t>(from);
   const int exponent = (x >> 10) & 31, fraction = x & 1023;
   float magnitude;
   if (exponent == 31)
@@ -109,15 +117,23 @@ float from_f16(std::uint16_t x) {
 struct StoredType {
   const char* name;
   std::size_t size;
-  DType dtype;                    // in memory
-  float (*widen)(std::uint16_t);  // of 16-bit types
+  DType dtype;                              // in memory
+  float (*convert)(const char*) = nullptr;  // where it is not stored as it lies in memory
 };
-constexpr StoredType stored_types[] = {
-    {"F32", 4, DType::f32, nullptr},
-    {"I32", 4, DType::i32, nullptr},
-    {"BF16", 2, DType::f32, from_bf16},
-    {"F16", 2, DType::f32, from_f16},
-};
+constexpr StoredType stored_types[] = {{"F32", 4, DType::f32},
+                                       {"I32", 4, DType::i32},
+                                       {"BF16", 2, DType::f32, from_bf16},
+                                       {"F16", 2, DType::f32, from_f16},
+                                       {"F64", 8, DType::f32, from_f64}};
+
+// Bytes of an element of any type, by its name: "U8", "F8_E4M3", "I64", "BOOL"; 0 if it does not say.
+std::size_t bytes_of(const std::string& type) {
+  if (type == "BOOL") return 1;
+  const std::size_t digits = std::min(type.find_first_of("0123456789"), type.size());
+  std::size_t bits = 0;
+  std::from_chars(type.data() + digits, type.data() + type.size(), bits);
+  return bits % 8 ? 0 : bits / 8;
+}
 
 // What a message quotes of a file: one line of ASCII, and not too much of it.
 std::string shown(const nlohmann::json& value) {
@@ -177,7 +193,7 @@ class Reader {
  public:
   Reader(std::string_view bytes, const std::string& source) : bytes_(bytes), source_(source) {}
 
-  SafetensorsFile read() {
+  SafetensorsFile read(std::vector<UnreadTensor>* unread) {
     const nlohmann::json header = parse_header();
     SafetensorsFile file;
     for (const std::string& name : order_) {
@@ -189,16 +205,24 @@ class Reader {
     }
     verify_ranges();
     verify_checksum(file);
-    for (const Entry& e : entries_) file.tensors.push_back({e.name, tensor(e)});
+    for (const Entry& e : entries_) {
+      if (e.unread.empty()) {
+        file.tensors.push_back({e.name, tensor(e)});
+        continue;
+      }
+      if (!unread) fail(source_, ": tensor ", named(e.name), " cannot be used: ", e.unread);
+      unread->push_back({e.name, e.type_name, e.unread});
+    }
     return file;
   }
 
  private:
   struct Entry {
     std::string name;
-    const StoredType* type;
+    const StoredType* type;  // null: it cannot be read
     Shape shape;
     std::size_t begin, end;
+    std::string type_name, unread;  // why it cannot be read
   };
 
   template <class... Parts> [[noreturn]] void damaged(const Parts&... parts) const {
@@ -234,31 +258,36 @@ class Reader {
     if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
         !value.contains("data_offsets"))
       damaged("tensor ", named(name), " must have dtype, shape and data_offsets, and nothing else");
-    Entry out{.name = name, .type = stored_type(name, value["dtype"]), .shape = {}, .begin = 0, .end = 0};
+    if (!value["dtype"].is_string()) damaged("the type of tensor ", named(name), " is ", shown(value["dtype"]));
+    const auto type = value["dtype"].get<std::string>();
+    Entry out{name, stored_type(type), {}, 0, 0, type, {}};
+    if (!out.type)
+      out.unread = text("it is of type ", shown(value["dtype"]), "; F32, BF16, F16, F64 and I32 can be read");
     const std::vector<std::uint64_t> sizes = numbers(name, "shape", value["shape"]);
     const std::vector<std::uint64_t> range = numbers(name, "data_offsets", value["data_offsets"]);
     if (range.size() != 2 || range[0] > range[1] || range[1] > payload_.size())
       damaged("data_offsets of ", named(name), " are ", shown(value["data_offsets"]),
               ", but the file has elements 0 to ", payload_.size());
+    out.begin = range[0];
+    out.end = range[1];
     if (sizes.size() > std::size_t(Shape::max_rank))
-      damaged("tensor ", named(name), " has ", sizes.size(), " axes; at most ", Shape::max_rank, " can be read");
-    std::uint64_t needed = out.type->size;
+      out.unread = text("it has ", sizes.size(), " axes; at most ", Shape::max_rank, " can be read");
+    std::uint64_t needed = bytes_of(type);
+    if (needed == 0) return out;
     bool countable = true;
     for (const std::uint64_t size : sizes)
       countable = countable && size < (std::uint64_t(1) << 59) && !__builtin_mul_overflow(needed, size, &needed);
     if (!countable || needed != range[1] - range[0])
       damaged("tensor ", named(name), " of shape ", shown(value["shape"]), " does not fill its ", range[1] - range[0],
               " bytes");
-    for (const std::uint64_t size : sizes) out.shape.append(Index(size));
-    out.begin = range[0];
-    out.end = range[1];
+    if (out.unread.empty())
+      for (const std::uint64_t size : sizes) out.shape.append(Index(size));
     return out;
   }
 
-  const StoredType* stored_type(const std::string& name, const nlohmann::json& value) const {
-    for (const StoredType& type : stored_types)
-      if (value == type.name) return &type;
-    damaged("tensor ", named(name), " is of type ", shown(value), "; F32, I32, BF16 and F16 can be read");
+  static const StoredType* stored_type(const std::string& name) {
+    const auto found = std::ranges::find_if(stored_types, [&](const StoredType& type) { return name == type.name; });
+    return found == std::end(stored_types) ? nullptr : found;
   }
 
   std::vector<std::uint64_t> numbers(const std::string& name, const char* what, const nlohmann::json& value) const {
@@ -300,15 +329,9 @@ class Reader {
     Tensor out = Tensor::empty(e.shape, e.type->dtype);
     const char* from = payload_.data() + e.begin;
     void* to = e.type->dtype == DType::f32 ? static_cast<void*>(out.data()) : out.ints();
-    if (!e.type->widen) {
-      if (e.end > e.begin) std::memcpy(to, from, e.end - e.begin);
-      return out;
-    }
-    for (Index i = 0; i < out.numel(); ++i) {
-      std::uint16_t x;
-      std::memcpy(&x, from + 2 * i, 2);
-      out.data()[i] = e.type->widen(x);
-    }
+    if (!e.type->convert && e.end > e.begin) std::memcpy(to, from, e.end - e.begin);
+    if (e.type->convert)
+      for (Index i = 0; i < out.numel(); ++i) out.data()[i] = e.type->convert(from + std::size_t(i) * e.type->size);
     return out;
   }
 
@@ -330,8 +353,8 @@ std::string describe(const Shape& shape, DType dtype) { return text(name_of(dtyp
 
 }  // namespace
 
-SafetensorsFile read_safetensors(std::string_view bytes, const std::string& source) {
-  return Reader(bytes, source).read();
+SafetensorsFile read_safetensors(std::string_view bytes, const std::string& source, std::vector<UnreadTensor>* unread) {
+  return Reader(bytes, source).read(unread);
 }
 
 std::vector<Tensor> match_tensors(const std::vector<TensorSpec>& needed, const NamedTensors& stored,

@@ -17,13 +17,20 @@ struct SafetensorsFile {
   std::map<std::string, std::string> metadata;  // without the checksum
 };
 
+// A tensor that a file holds, but that cannot be read here; its type, as "I64", and why.
+struct UnreadTensor {
+  std::string name, type, reason;
+};
+
 // The bytes of a file: tensors f32 or i32, elements in the order given, and a checksum of the elements in the
 // metadata. Throws Error for a name that comes twice and for text that is not UTF-8.
 std::string write_safetensors(const SafetensorsFile& file);
 
 // Throws Error, starting with `source`, for anything that is not a sound file, and if there is a checksum that does not
-// fit the elements. F16 and BF16 elements become f32.
-SafetensorsFile read_safetensors(std::string_view bytes, const std::string& source);
+// fit the elements. F16, BF16 and F64 elements become f32. A sound tensor of another type, or of too many axes, throws
+// Error too, or joins `unread` where that is given.
+SafetensorsFile read_safetensors(std::string_view bytes, const std::string& source,
+                                 std::vector<UnreadTensor>* unread = nullptr);
 
 struct TensorSpec {
   std::string name;

@@ -17,6 +17,22 @@
 namespace flexformer {
 namespace {
 
+// Several columns of labels, by name or number.
+void take_label_columns(const std::vector<std::string>& names, Table& table) {
+  if (table.columns.empty()) fail(table.source, ": data.label names several columns, but the table has no header");
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(table.columns, name);
+    const auto number = whole_number(name);
+    const std::int64_t column = found != table.columns.end() ? found - table.columns.begin() + 1 : number.value_or(0);
+    if (column < 1 || column > std::ssize(table.columns))
+      fail(table.source, ": there is no column ", quote(name), " for --data.label");
+    if (column == table.text_column || column == table.text2_column)
+      fail(table.source, ": column ", column, " cannot be a text and a label at once");
+    table.label_columns.push_back(int(column));
+    table.label_names.push_back(table.columns[std::size_t(column) - 1]);
+  }
+}
+
 Row make_row(Record& record, const Table& table, bool need_label) {
   Row row;
   row.line = record.line;
@@ -27,7 +43,11 @@ Row make_row(Record& record, const Table& table, bool need_label) {
            "string or number");
     return record.fields[index];
   };
-  if (table.label_column) {
+  if (!table.label_columns.empty()) {
+    row.label = "";
+    for (const int column : table.label_columns)
+      row.label->append(column == table.label_columns[0] ? "" : "\t").append(trim(field(column, "label")));
+  } else if (table.label_column) {
     row.label = std::string(trim(field(table.label_column, "label")));
     if (row.label->empty() && need_label)
       fail(table.place(row), ": the label is empty; give the row one or leave it out");
@@ -90,7 +110,10 @@ Table parse_table(std::string_view bytes, const std::string& source, const Table
   if (records.skipped)
     table.notes.push_back(text("rows skipped for their number of fields: ", records.skipped, " (the first in line ",
                                records.first_skipped, ")"));
-  const HeaderDecision decision = decide_header(records, options);
+  TableOptions wanted = options;
+  const std::vector<std::string> several = asked_labels(options.label);
+  wanted.label = several[0];
+  const HeaderDecision decision = decide_header(records, wanted);
   table.header_reason = decision.reason;
   if (decision.header) {
     const Record header = std::move(records.records.front());
@@ -103,14 +126,14 @@ Table parse_table(std::string_view bytes, const std::string& source, const Table
     table.label_column = 1;
     table.text_column = 2;
   } else {
-    TableOptions wanted = options;
     wanted.need_label = options.need_label && table.format != "lines";
     find_columns(table, records.records, wanted);
   }
+  if (several.size() > 1 && table.has_labels()) take_label_columns(several, table);
   if (options.need_label && !table.has_labels()) fail(source, ": lines of plain text have no labels");
   table.rows.reserve(records.records.size());
   for (Record& record : records.records) {
-    const Row& row = table.rows.emplace_back(make_row(record, table, options.need_label));
+    const Row& row = table.rows.emplace_back(make_row(record, table, options.need_label && !options.empty_labels));
     table.empty_texts += trim(row.text).empty() && trim(row.text2).empty() ? 1 : 0;
   }
   note_other_encodings(table);
@@ -174,30 +197,6 @@ std::string LabelMap::list() const {
   std::string result;
   for (std::size_t id = 0; id < std::min(names_.size(), most); ++id) result += (id ? ", " : "") + quote(names_[id]);
   return names_.size() > most ? text(result, " and ", names_.size() - most, " more") : result;
-}
-
-Json LabelMap::to_json() const {
-  if (is_regression()) return {{"mean", mean_}, {"deviation", deviation_}};
-  Json json = Json::array();
-  for (const std::string& name : names_) json.push_back(json_bytes(name));
-  return json;
-}
-
-LabelMap LabelMap::from_json(const Json& json, const std::string& source) {
-  if (json.is_object()) {
-    const double mean = number_from_json(json_member(json, "mean", source), source);
-    const double deviation = number_from_json(json_member(json, "deviation", source), source);
-    if (!std::isfinite(mean) || !std::isfinite(deviation) || deviation <= 0)
-      fail(source, ": mean ", mean, " and deviation ", deviation, " cannot be those of training rows");
-    return LabelMap(mean, deviation);
-  }
-  if (!json.is_array() || json.empty()) fail(source, ": expected a list of labels, found ", quote(dump_json(json)));
-  std::vector<std::string> names;
-  for (const Json& element : json) names.push_back(bytes_from_json(element, source));
-  LabelMap map(names);
-  // The order is the meaning of the classifier's outputs, so a file in another order is not ours to repair.
-  if (map.names_ != names) fail(source, ": the labels are not in order or one stands there twice: ", map.list());
-  return map;
 }
 
 std::vector<std::int32_t> label_ids(const Table& table, const LabelMap& labels) {

@@ -20,14 +20,15 @@ struct TableOptions {
   std::string header = "auto";     // auto, true, false
   // Columns by name (from the header) or by number from 1; "" is found by rule, see read_table().
   std::string text = {}, text2 = {}, label = {};
-  bool need_label = true;  // false: a table without label column, or a row without label, is fine (prediction)
+  bool empty_labels = false;  // a row may have none: labels that do not exclude each other
+  bool need_label = true;     // false: a table without label column, or a row without label, is fine (prediction)
   std::vector<std::string> known_labels = {};  // a first line with one of these is no header
   bool skip_ragged = false;  // rows with another number of fields than the first are left out and counted
 };
 
 struct Row {
   std::string text, text2;
-  std::optional<std::string> label;  // without spaces around it
+  std::optional<std::string> label;  // without spaces around it; of several columns, with tabs between them
   std::int64_t line = 0;             // where the row starts in its file, from 1; of other data sets, its number
 };
 
@@ -38,6 +39,8 @@ struct Table {
   std::vector<std::string> columns;                         // names from the header; empty without one
   std::string header_reason;                                // "line 1 is a header: ..." or "no header: ..."
   int text_column = 0, text2_column = 0, label_column = 0;  // numbers from 1; 0: none
+  std::vector<std::string> label_names;                     // of several label columns; else empty
+  std::vector<int> label_columns;                           // their numbers
   std::int64_t empty_lines = 0;                             // skipped
   std::int64_t empty_texts = 0;                             // kept: rows whose texts hold nothing but white space
   std::vector<std::string> notes;                           // what else is worth knowing about how it was read
@@ -88,33 +91,63 @@ bool is_picture_format(std::string_view format);
 Table read_table(const std::filesystem::path& path, const TableOptions& options);
 Table parse_table(std::string_view bytes, const std::string& source, const TableOptions& options);
 
-// What a model's outputs stand for. Classification: the classes, which are the distinct labels of the training rows, in
-// numerical order if all are whole numbers, else by bytes. Regression: one number y, of which the model gives
-// (y - mean) / deviation with the mean and standard deviation of the training rows, whatever unit y has.
+// What a model's outputs stand for.
+//  classes  one of several: the distinct labels of the training rows, in numerical order if all are whole numbers, else
+//           by bytes.
+//  number   one number y, of which the model gives (y - mean) / deviation with the mean and standard deviation of the
+//           training rows, whatever unit y has.
+//  values   several such numbers, each with a name.
+//  tags     several labels, each of which a text has or has not, whatever the others are.
 class LabelMap {
  public:
-  explicit LabelMap(std::vector<std::string> labels);  // sorts, drops repeats
-  LabelMap(double mean, double deviation) : mean_(mean), deviation_(deviation) {}
+  enum Kind { classes, number, values, tags };
+  // A number of several.
+  struct Value {
+    double mean = 0, deviation = 1;
+    bool operator==(const Value&) const = default;
+  };
+
+  explicit LabelMap(std::vector<std::string> labels);  // classes: sorts, drops repeats
+  LabelMap(double mean, double deviation) : kind_(number), values_{{mean, deviation}} {}
+  // In the order of the outputs. Throws Error for a name that comes twice.
+  static LabelMap of_tags(std::vector<std::string> names);
+  static LabelMap of_values(std::vector<std::string> names, std::vector<Value> values = {});
   static LabelMap of(const Table& table);
   // Throws Error with the line for a label that is no number, and where all are the same.
   static LabelMap of_numbers(const Table& table);
+  // Of several label columns, or of cells that hold several labels; see label_values().
+  static LabelMap of_values(const Table& table);
+  static LabelMap of_tags(const Table& table);
 
-  bool is_regression() const { return deviation_ > 0; }
-  std::int64_t outputs() const { return is_regression() ? 1 : size(); }
-  double mean() const { return mean_; }
-  double deviation() const { return deviation_; }
-  std::int64_t size() const { return static_cast<std::int64_t>(names_.size()); }  // classes
+  Kind kind() const { return kind_; }
+  bool is_regression() const { return kind_ == number || kind_ == values; }
+  bool has_classes() const { return kind_ == classes; }
+  bool has_several() const { return kind_ == values || kind_ == tags; }
+  std::int64_t outputs() const { return kind_ == number ? 1 : size(); }
+  const Value& value(std::int64_t output) const { return values_.at(static_cast<std::size_t>(output)); }
+  double mean() const { return values_.at(0).mean; }
+  double deviation() const { return values_.at(0).deviation; }
+  std::int64_t size() const { return static_cast<std::int64_t>(names_.size()); }  // names
   const std::string& name(std::int64_t id) const { return names_.at(static_cast<std::size_t>(id)); }
   std::int32_t id(std::string_view label) const;  // -1: unknown
   std::string list() const;                       // "'neg', 'pos'", for messages
+  std::string description() const;                // "classes: 'neg', 'pos'"
+  std::string task() const;                       // as data.task calls it
+  std::string problem_type() const;               // as Hugging Face's config.json calls it
   bool operator==(const LabelMap&) const = default;
 
-  Json to_json() const;  // an array in order of ids, or {"mean": .., "deviation": ..}
+  // classes: an array in order of ids; else {"mean": .., "deviation": ..}, {"values": [{"name": ..} ..]}, {"tags":
+  // [..]}
+  Json to_json() const;
   static LabelMap from_json(const Json& json, const std::string& source);
 
  private:
+  LabelMap(Kind kind, std::vector<std::string> names, std::vector<Value> values)
+      : kind_(kind), names_(std::move(names)), values_(std::move(values)) {}
+
+  Kind kind_ = classes;
   std::vector<std::string> names_;
-  double mean_ = 0, deviation_ = 0;
+  std::vector<Value> values_;
 };
 
 // The class of each row. Where all classes are numbers, an equal number is the same label. Throws Error with line,
@@ -122,6 +155,14 @@ class LabelMap {
 std::vector<std::int32_t> label_ids(const Table& table, const LabelMap& labels);
 // The number each row has as its label. Throws Error with the line of one that is none.
 std::vector<double> label_numbers(const Table& table);
+// What each row says of each output of `labels`, values or tags: in a column for each output (a number; 1, 0, true or
+// false), or for tags in one column that names those that apply, with a comma, semicolon or bar between them; an empty
+// one names none. Throws Error with the line.
+std::vector<std::vector<float>> label_values(const Table& table, const LabelMap& labels);
+// The parts of data.label where it names several columns, as "toxic,insult"; else it alone.
+std::vector<std::string> asked_labels(const std::string& label);
+// Whether all fields of several label columns are 0, 1, true or false.
+bool has_flags(const Table& table);
 // Whether all labels are numbers, and at least one not a whole one: ratings and scores, not numbered classes.
 bool has_fractional_labels(const Table& table);
 

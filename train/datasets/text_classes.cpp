@@ -79,17 +79,16 @@ EncodedTexts encode_table(const Table& table, const LabelMap& labels, const Toke
                           const EncodingOptions& options) {
   std::vector<std::int32_t> classes;
   std::vector<double> numbers;
-  if (labels.is_regression())
-    numbers = label_numbers(table);
-  else
-    classes = label_ids(table, labels);
+  std::vector<std::vector<float>> values;
+  if (labels.kind() == LabelMap::number) numbers = label_numbers(table);
+  if (labels.kind() == LabelMap::classes) classes = label_ids(table, labels);
+  if (labels.has_several()) values = label_values(table, labels);
   EncodedTexts out;
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     EncodedText& row = out.rows.emplace_back(encode_row(table.rows[i], tokenizer, options, &out));
-    if (labels.is_regression())
-      row.number = float((numbers[i] - labels.mean()) / labels.deviation());
-    else
-      row.label = classes[i];
+    if (!numbers.empty()) row.number = float((numbers[i] - labels.mean()) / labels.deviation());
+    if (!classes.empty()) row.label = classes[i];
+    if (!values.empty()) row.values = std::move(values[i]);
   }
   return out;
 }

@@ -21,6 +21,7 @@ struct EncodedText {
   std::vector<std::int32_t> ids, ids2;  // ids2 only for two towers; never empty otherwise
   std::int32_t label = 0;               // classification
   float number = 0;                     // regression: the standardised label, see LabelMap
+  std::vector<float> values = {};       // several outputs: standardised numbers, or 1 and 0 of labels that apply or not
 };
 
 struct EncodedTexts {

@@ -9,6 +9,7 @@
 #include "train/tokenizers/tokenizer_options.h"
 #include "train/training/classification_task.h"
 #include "train/training/regression_task.h"
+#include "train/training/tags_task.h"
 #include "train/util/files.h"
 #include "train/util/log.h"
 #include "train/util/program.h"
@@ -25,6 +26,7 @@ TableOptions table_options(const Options& options) {
   t.text = options.text("data.text");
   t.text2 = options.text("data.text2");
   t.label = options.text("data.label");
+  t.empty_labels = options.text("data.task") == "multilabel";
   t.skip_ragged = options.text("data.ragged") == "skip";
   return t;
 }
@@ -80,7 +82,10 @@ void settle_data_options(Options& options, const Table& train) {
     unless_given("data.max_length", Index(2000) + special);
   }
   if (options.text("data.task") == "auto")
-    options.set("data.task", has_fractional_labels(train) ? "regression" : "classification");
+    options.set("data.task", !train.label_names.empty()     ? has_flags(train) ? "multilabel" : "regression"
+                             : has_fractional_labels(train) ? "regression"
+                                                            : "classification");
+  if (options.text("data.task") == "multilabel") unless_given("train.label_smoothing", 0.0);
 }
 
 // predict finds a text's column by its name, where all tables of the run have it.
@@ -109,12 +114,13 @@ void read_tables(Options& options, ClassifierData& data, bool settled) {
     return;
   }
   data.train = read_data_set(train, table_options(options));
-  settle_labels(*data.train, options.text("data.task"));
+  if (options.text("data.task") != "multilabel" && data.train->label_columns.empty())
+    settle_labels(*data.train, options.text("data.task"));
   if (!settled) settle_data_options(options, *data.train);
   TableOptions columns = table_options(options);
-  if (options.text("data.task") != "regression") columns.known_labels = labels_of(*data.train);
+  if (options.text("data.task") == "classification") columns.known_labels = labels_of(*data.train);
   const double test_share = options.real("data.test_share");
-  const bool regression = options.text("data.task") == "regression";
+  const bool regression = options.text("data.task") != "classification";  // no classes to share evenly
   if (!test.empty() && test_share > 0) throw UsageError("data.test and data.test_share exclude each other; give one");
   if (!test.empty()) data.test = read_data_set(test, columns);
   if (test_share > 0) data.test = split_off(*data.train, test_share, 0, regression);
@@ -195,11 +201,14 @@ void add_classifier_options(Options& options) {
   options.add_choice("data.header", "auto", {"auto", "true", "false"}, "whether line 1 holds column names");
   options.add_text("data.text", "", "column of the text, by name or by number from 1; empty: found by rule");
   options.add_text("data.text2", "", "column of the second text of a pair; empty: found by the usual names, if at all");
-  options.add_text("data.label", "", "column of the label");
+  options.add_text("data.label", "",
+                   "column of the label; several, as toxic,insult: each with 0 and 1, or each with a number");
   options.add_choice("data.ragged", "error", {"error", "skip"},
                      "what becomes of a table's rows with more or fewer fields than the first; skip counts them");
-  options.add_choice("data.task", "auto", {"auto", "classification", "regression"},
-                     "regression: labels are numbers to come close to; auto: if they are numbers and not all whole");
+  options.add_choice(
+      "data.task", "auto", {"auto", "classification", "regression", "multilabel"},
+      "regression: labels are numbers; multilabel: a text has any number of them, with commas between; "
+      "auto: regression if all are numbers and not all whole, multilabel for several columns of 0 and 1");
   add_tokenizer_options(options, "word", "; pictures are bytes");
   options.add_flag("data.lowercase", true, "texts are lower-cased first");
   options.add_choice(
@@ -263,8 +272,9 @@ ClassificationOptions classification_options(const Options& options) {
 std::unique_ptr<TextTask> make_text_task(const Classifier& model, const EncodedTexts& train, const EncodedTexts& valid,
                                          const LabelMap& labels, const Options& options) {
   const ClassificationOptions task = classification_options(options);
-  if (!labels.is_regression()) return std::make_unique<ClassificationTask>(model, train, valid, labels, task);
-  if (task.balanced) throw UsageError("train.class_weights=balanced needs classes, but the labels are numbers here");
+  if (labels.has_classes()) return std::make_unique<ClassificationTask>(model, train, valid, labels, task);
+  if (task.balanced) throw UsageError("train.class_weights=balanced needs classes that exclude each other");
+  if (labels.kind() == LabelMap::tags) return std::make_unique<TagsTask>(model, train, valid, labels, task);
   return std::make_unique<RegressionTask>(model, train, valid, labels, task);
 }
 
@@ -278,9 +288,10 @@ std::vector<std::string> ClassifierData::description() const {
   std::vector<std::string> lines = {set_description("training", *train, train_texts, max_length),
                                     set_description("validation", *valid, valid_texts, max_length)};
   if (test) lines.push_back(set_description("test", *test, test_texts, max_length));
-  lines.push_back(labels->is_regression() ? text("labels: numbers, mean ", fixed(labels->mean(), 3),
-                                                 ", standard deviation ", fixed(labels->deviation(), 3))
-                                          : class_shares());
+  lines.push_back(labels->has_classes()                ? class_shares()
+                  : labels->kind() == LabelMap::number ? text("labels: numbers, mean ", fixed(labels->mean(), 3),
+                                                              ", standard deviation ", fixed(labels->deviation(), 3))
+                                                       : labels->description());
   for (std::string& line : unknown_words()) lines.push_back(std::move(line));
   for (const std::string& warning : train->warnings) lines.push_back("warning: " + warning);
   if (valid_is_train) lines.push_back("warning: no class has two rows to share; validation is on the training rows");
@@ -336,19 +347,24 @@ std::string ClassifierData::class_shares() const {
 ClassifierData load_classifier_data(Options& options, std::unique_ptr<Tokenizer> stored_tokenizer,
                                     std::optional<LabelMap> stored_labels, bool settled) {
   ClassifierData data;
-  if (!settled && stored_labels && options.text("data.task") == "auto")
-    options.set("data.task", stored_labels->is_regression() ? "regression" : "classification");
+  if (!settled && stored_labels && options.text("data.task") == "auto") options.set("data.task", stored_labels->task());
   read_tables(options, data, settled);
-  const bool regression = options.text("data.task") == "regression";
-  if (stored_labels && stored_labels->is_regression() != regression)
-    fail("data.task=", options.text("data.task"), ", but the model to start from was trained for ",
-         regression ? "classification" : "regression");
+  const std::string& task = options.text("data.task");
+  if (stored_labels && stored_labels->task() != task)
+    fail("data.task=", task, ", but the model to start from was trained for ", stored_labels->task());
   data.tokenizer = stored_tokenizer ? std::move(stored_tokenizer) : new_tokenizer(options, data);
+  const bool has_columns = !data.train->label_names.empty();
   if (stored_labels)
     data.labels = std::move(stored_labels);
+  else if (task == "multilabel")
+    data.labels = LabelMap::of_tags(*data.train);
+  else if (task == "regression")
+    data.labels = has_columns ? LabelMap::of_values(*data.train) : LabelMap::of_numbers(*data.train);
   else
-    data.labels = regression ? LabelMap::of_numbers(*data.train) : LabelMap::of(*data.train);
-  if (!regression && data.labels->size() < 2)
+    data.labels = LabelMap::of(*data.train);
+  if (has_columns && task == "classification")
+    throw UsageError("several columns in data.label are labels of their own: give data.task=multilabel, or one column");
+  if (data.labels->has_classes() && data.labels->size() < 2)
     fail(data.train->source, ": all rows have the label ", data.labels->list(), "; is data.label the right column?");
   const EncodingOptions encoding = encoding_options(options);
   data.max_length = encoding.max_length;

@@ -76,7 +76,8 @@ void add_language_model_options(Options& options) {
 void add_classifier_model_options(Options& options) {
   options.add_choice("model.pool", "mean", {"mean", "cls"},
                      "what stands for a text: the mean of its tokens, or its first");
-  options.add_flag("model.pooler", false, "a map with tanh between pooling and the output layer, as in BERT");
+  options.add_flag("model.pooler", false, "a map between pooling and the output layer, as in BERT");
+  options.add_choice("model.pooler_activation", "tanh", {"tanh", "relu"}, "what follows that map; relu: DistilBERT");
   options.add_choice("model.pair", "concat", {"concat", "two_tower"},
                      "how a pair of texts is read: joined by a separator token, or apart and compared");
   options.add_integer("model.token_types", 0,
@@ -193,6 +194,7 @@ ClassifierOptions classifier_options(const Options& options, const Tokenizer& to
   m.pool = pool_from(options.text("model.pool"));
   m.two_tower = options.text("model.pair") == "two_tower";
   m.pooler = options.flag("model.pooler");
+  m.pooler_relu = options.text("model.pooler_activation") == "relu";
   m.token_types = options.integer("model.token_types");
   m.position_offset = options.integer("model.position_offset");
   m.norm_embeddings = options.flag("model.norm_embeddings");

@@ -7,11 +7,13 @@
 //   llama2c   llama2.c and Meta's own names          -> train_lm
 //   bert      BERT with a classification head        -> train_classifier
 //   roberta   RoBERTa with a classification head     -> train_classifier
+//   distilbert  DistilBERT with a classification head  -> train_classifier
 #pragma once
 #include <filesystem>
 
 #include "nn/safetensors.h"
 #include "nn/transformer.h"
+#include "train/datasets/table.h"
 #include "train/training/run_folder.h"
 
 namespace flexformer {
@@ -22,6 +24,8 @@ struct Pretrained {
   std::string format;
   Json config;
   NamedTensors tensors;
+  std::vector<UnreadTensor> unread = {};  // of types that cannot be read
+  std::vector<std::string> files = {};    // that were read
 };
 
 // Reads a folder with config.json and model.safetensors (or the parts that model.safetensors.index.json names), or
@@ -31,14 +35,18 @@ Pretrained read_pretrained(const std::filesystem::path& from);
 
 // The options of train_lm or train_classifier for the model that config.json describes. Throws Error naming the key and
 // value that these models cannot follow, as rope_scaling or a sliding_window.
-Options options_from_pretrained(const Pretrained& model);
-// The inverse: config.json for a run. Throws Error naming the key of the run that the format has no place for.
+// `unused` gets the keys that say nothing of what the model computes.
+Options options_from_pretrained(const Pretrained& model, std::vector<std::string>* unused = nullptr);
+// The inverse: config.json for a run; `outputs` is null for language models. Throws Error naming the key of the run
+// that the format has no place for.
 Json config_for_pretrained(const std::string& format, const Options& options, const TransformerOptions& transformer,
-                           Index vocabulary, const std::vector<std::string>& labels);
+                           const Tokenizer& tokenizer, const std::vector<std::string>& labels, const LabelMap* outputs);
 // The format that fits a run best.
 std::string pretrained_format_of(const Options& options);
-// The classes' names in the order of the config's ids.
+bool is_encoder_format(const std::string& format);
+// The outputs' names in the order of the config's ids, and what they stand for by its problem_type.
 std::vector<std::string> labels_from_config(const Json& config, const std::string& source);
+LabelMap outputs_from_config(const Json& config, const std::vector<std::string>& labels, const std::string& source);
 
 // Where a tensor of a format lies in a parameter of ours: their row order[r] (r itself without an order) is row
 // first + r of ours.
@@ -55,12 +63,15 @@ struct WeightPlace {
 std::vector<WeightPlace> pretrained_places(const std::string& format, const Parameters& parameters,
                                            const TransformerOptions& transformer, const std::vector<Index>& classes);
 
-// Copies the weights into the parameters. Returns the names of those of ours that the file has none for: the output
-// layer of an encoder that was published without one. Names with and without the body's prefix ("transformer.",
-// "model.", "bert.", "roberta.") are found; buffers that hold no weights and heads for other uses are left out. Throws
-// Error listing all that is missing, too many or of another shape before anything is copied.
-std::vector<std::string> load_pretrained(const Pretrained& model, const std::vector<WeightPlace>& places,
-                                         const Parameters& parameters);
+struct LoadedWeights {
+  std::vector<std::string> missing;   // ours that the file has none for: an output layer that was not published
+  std::vector<std::string> left_out;  // theirs that were not needed
+};
+// Copies the weights into the parameters. Names with and without the body's prefix ("transformer.", "model.", "bert.",
+// ...) are found; buffers that hold no weights and heads for other uses are left out, whatever their type. Throws Error
+// listing all that is missing, too many or of another shape before anything is copied.
+LoadedWeights load_pretrained(const Pretrained& model, const std::vector<WeightPlace>& places,
+                              const Parameters& parameters);
 // The inverse. `names`: those the original file had, so that ours are spelled and ordered alike; may be empty.
 NamedTensors save_pretrained(const std::string& format, const std::vector<WeightPlace>& places,
                              const Parameters& parameters, const std::vector<std::string>& names);

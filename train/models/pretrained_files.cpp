@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "train/models/pretrained.h"
@@ -18,26 +19,51 @@ std::string format_of_config(const Json& config, const std::string& source) {
   if (!config.contains("model_type") && config.contains("dim") && config.contains("n_layers")) return "llama2c";
   const auto type = json_get<std::string>(config, "model_type", source);
   if (type == "mistral") return "llama";
-  for (const char* known : {"gpt2", "llama", "bert", "roberta"})
+  for (const char* known : {"gpt2", "llama", "bert", "roberta", "distilbert"})
     if (type == known) return type;
   fail(source, ": models of model_type ", quote(type), " are not supported; there are gpt2, llama, mistral, bert, ",
-       "roberta, and llama2.c's with dim and n_layers");
+       "roberta, distilbert, and llama2.c's with dim and n_layers");
 }
 
-NamedTensors read_parts(const fs::path& folder, const fs::path& index) {
+void read_tensors(const fs::path& path, Pretrained& model) {
+  for (NamedTensor& tensor : read_safetensors(read_file(path), path.string(), &model.unread).tensors)
+    model.tensors.push_back(std::move(tensor));
+  model.files.push_back(path.filename().string());
+}
+
+void read_parts(const fs::path& folder, const fs::path& index, Pretrained& model) {
   const std::string source = index.string();
   const Json json = read_json(index);
-  std::set<std::string> files;
+  model.files.push_back(index.filename().string());
+  std::map<std::string, std::set<std::string>> names_of;  // by file
   for (const auto& [name, file] : json_member(json, "weight_map", source).items()) {
     if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos)
       fail(source, ": weight_map must name a file of this folder for ", quote(name), ", found ", dump_json(file));
-    files.insert(file.get<std::string>());
+    names_of[file.get<std::string>()].insert(name);
   }
-  NamedTensors all;
-  for (const std::string& file : files)
-    for (NamedTensor& tensor : read_safetensors(read_file(folder / file), (folder / file).string()).tensors)
-      all.push_back(std::move(tensor));
-  return all;
+  for (const auto& [file, names] : names_of) {
+    const std::size_t before = model.tensors.size(), unread = model.unread.size();
+    if (!fs::exists(folder / file)) fail(source, " names the part ", quote(file), ", which is not there; fetch it too");
+    read_tensors(folder / file, model);
+    std::set<std::string> found;
+    for (std::size_t i = before; i < model.tensors.size(); ++i) found.insert(model.tensors[i].name);
+    for (std::size_t i = unread; i < model.unread.size(); ++i) found.insert(model.unread[i].name);
+    for (const std::string& name : names)
+      if (!found.count(name))
+        fail(source, " says that ", quote(name), " is in ", file, ", but it is not; the parts are of different models");
+  }
+}
+
+// Without what some programs put in front of every name.
+void drop_common_prefix(Pretrained& model) {
+  for (const std::string prefix : {"module.", "_orig_mod."}) {
+    const auto has_it = [&](const auto& tensor) { return tensor.name.starts_with(prefix); };
+    if (model.tensors.empty() || !std::ranges::all_of(model.tensors, has_it) ||
+        !std::ranges::all_of(model.unread, has_it))
+      continue;
+    for (NamedTensor& tensor : model.tensors) tensor.name.erase(0, prefix.size());
+    for (UnreadTensor& tensor : model.unread) tensor.name.erase(0, prefix.size());
+  }
 }
 
 // One tensor after another of a file of floats.
@@ -79,6 +105,7 @@ Pretrained read_llama2c_bin(const fs::path& path) {
   const Index head_size = dim / heads, kv_dim = head_size * kv_heads;
   Floats floats(std::string_view(bytes).substr(sizeof header), source);
   Pretrained model{source, source, "llama2c", {}, {}};
+  model.files.push_back(path.filename().string());
   const auto add = [&](const std::string& name, const Shape& shape) {
     model.tensors.push_back({name, floats.take(shape, name)});
   };
@@ -113,16 +140,18 @@ Pretrained read_pretrained(const fs::path& from) {
   const fs::path config = from / "config.json", whole = from / "model.safetensors";
   const fs::path index = from / "model.safetensors.index.json";
   Pretrained model{config.string(), (fs::exists(whole) ? whole : index).string(), "", read_json(config), {}};
+  model.files.push_back("config.json");
   model.format = format_of_config(model.config, model.source);
   if (fs::exists(whole))
-    model.tensors = read_safetensors(read_file(whole), whole.string()).tensors;
+    read_tensors(whole, model);
   else if (fs::exists(index))
-    model.tensors = read_parts(from, index);
+    read_parts(from, index, model);
   else
     fail(from.string(), " holds no model.safetensors",
          fs::exists(from / "pytorch_model.bin") ? "; pytorch_model.bin cannot be read: in Python, "
                                                   "model.save_pretrained(DIR, safe_serialization=True) writes one"
                                                 : "");
+  drop_common_prefix(model);
   return model;
 }
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "train/models/pretrained.h"
+#include "train/util/utf8.h"
 
 namespace flexformer {
 namespace {
@@ -76,6 +77,22 @@ const std::vector<NameRow> encoder_rows = {
     {"encoder.layer.N.output.LayerNorm", "blocks.N.norm2"},
 };
 
+const std::vector<NameRow> distilbert_rows = {
+    {"embeddings.word_embeddings", "token"},
+    {"embeddings.position_embeddings", "position"},
+    {"embeddings.LayerNorm", "embedding_norm"},
+    {"transformer.layer.N.attention.q_lin", "blocks.N.attn.qkv", Part::query},
+    {"transformer.layer.N.attention.k_lin", "blocks.N.attn.qkv", Part::key},
+    {"transformer.layer.N.attention.v_lin", "blocks.N.attn.qkv", Part::value},
+    {"transformer.layer.N.attention.out_lin", "blocks.N.attn.out"},
+    {"transformer.layer.N.sa_layer_norm", "blocks.N.norm1"},
+    {"transformer.layer.N.ffn.lin1", "blocks.N.mlp.up"},
+    {"transformer.layer.N.ffn.lin2", "blocks.N.mlp.down"},
+    {"transformer.layer.N.output_layer_norm", "blocks.N.norm2"},
+    {"pre_classifier", "pooler", Part::whole, outer},
+    {"classifier", "head", Part::whole, outer | classes},
+};
+
 std::vector<NameRow> with_head(std::vector<NameRow> body, std::initializer_list<NameRow> head) {
   body.insert(body.end(), head);
   return body;
@@ -99,9 +116,18 @@ const std::vector<Format>& formats() {
        with_head(encoder_rows, {{"classifier.dense", "pooler", Part::whole, outer},
                                 {"classifier.out_proj", "head", Part::whole, outer | classes}}),
        true},
+      {"distilbert", "distilbert.", distilbert_rows, true},
   };
   return list;
 }
+
+}  // namespace
+
+bool is_encoder_format(const std::string& name) {
+  return std::ranges::any_of(formats(), [&](const Format& format) { return name == format.name && format.is_encoder; });
+}
+
+namespace {
 
 const Format& format_of(const std::string& name) {
   std::string names;
@@ -145,15 +171,28 @@ WeightPlace place_of(const NameRow& row, const std::string& ending, Index layer,
 }
 
 // Tensors of published files that are no weights of these models: masks and tables that follow from the sizes, and
-// heads for other uses.
-bool is_left_out(const std::string& format, const std::string& name) {
+// heads for other uses. `of_tokens`: the output layer of an encoder is for tokens or choices, not for whole texts.
+bool is_left_out(const std::string& format, bool of_tokens, const std::string& name) {
   const auto ends = [&](const char* ending) { return name.ends_with(ending); };
+  const auto starts_with_one = [&](std::initializer_list<const char*> starts) {
+    return std::ranges::any_of(starts, [&](const char* start) { return name.starts_with(start); });
+  };
   if (format == "gpt2") return ends(".attn.bias") || ends(".attn.masked_bias");
-  if (format == "llama") return ends("rotary_emb.inv_freq");
+  if (format == "llama") return name.find("rotary_emb.") != name.npos;
   if (format == "llama2c") return name == "freqs_cos" || name == "freqs_sin";
   if (ends("embeddings.position_ids") || ends("embeddings.token_type_ids")) return true;
+  if (of_tokens && name.starts_with("classifier.")) return true;
+  if (name.starts_with("qa_outputs.")) return true;
   if (format == "bert") return name.starts_with("cls.");
-  return name.starts_with("lm_head.") || name.starts_with("roberta.pooler.") || name.starts_with("pooler.");
+  if (format == "distilbert") return starts_with_one({"vocab_transform.", "vocab_layer_norm.", "vocab_projector."});
+  return starts_with_one({"lm_head.", "roberta.pooler.", "pooler."});
+}
+
+// Whether the architectures of a config.json have an output layer for each token, or for choices.
+bool has_head_of_tokens(const Pretrained& model) {
+  if (!model.config.is_object() || !model.config.contains("architectures")) return false;
+  const std::string list = dump_json(model.config["architectures"]);
+  return list.find("ForTokenClassification") != list.npos || list.find("ForMultipleChoice") != list.npos;
 }
 
 // How a file spells a name: with or without the body's prefix, and norms' parameters gamma and beta in old ones.
@@ -189,11 +228,16 @@ Shape their_shape(const WeightPlace& place, const Shape& ours) {
 std::string tied_head(const std::string& format) { return format == "llama2c" ? "output.weight" : "lm_head.weight"; }
 
 // The file's tensors without those that are left out. A file may repeat the token table as the matrix of a tied head.
-NamedTensors stored_weights(const Pretrained& model, bool is_tied, const std::string& table_name) {
+NamedTensors stored_weights(const Pretrained& model, bool is_tied, const std::string& table_name,
+                            std::vector<std::string>& left_out) {
   NamedTensors stored;
   const NamedTensor *head = nullptr, *table = nullptr;
+  const bool of_tokens = has_head_of_tokens(model);
   for (const NamedTensor& item : model.tensors) {
-    if (is_left_out(model.format, item.name)) continue;
+    if (is_left_out(model.format, of_tokens, item.name)) {
+      left_out.push_back(item.name);
+      continue;
+    }
     if (item.name == table_name) table = &item;
     if (is_tied && item.name == tied_head(model.format))
       head = &item;
@@ -204,6 +248,12 @@ NamedTensors stored_weights(const Pretrained& model, bool is_tied, const std::st
     fail(model.source, ": tie_word_embeddings is true, but ", head->name, " is not ", table_name,
          "; set it to false in config.json");
   return stored;
+}
+
+// Whole numbers and truth values are no weights of these models; anything else that is left over might be.
+bool is_no_weight(const UnreadTensor& tensor) {
+  const std::string& type = tensor.type;
+  return type == "BOOL" || ((type.starts_with("I") || type.starts_with("U")) && type.size() <= 3);
 }
 
 }  // namespace
@@ -227,27 +277,45 @@ std::vector<WeightPlace> pretrained_places(const std::string& format, const Para
   return places;
 }
 
-std::vector<std::string> load_pretrained(const Pretrained& model, const std::vector<WeightPlace>& places,
-                                         const Parameters& parameters) {
+LoadedWeights load_pretrained(const Pretrained& model, const std::vector<WeightPlace>& places,
+                              const Parameters& parameters) {
   const Format& format = format_of(model.format);
+  LoadedWeights loaded;
   std::set<std::string> names;
   for (const NamedTensor& item : model.tensors) names.insert(item.name);
-  std::set<std::string> missing;  // parameters of an encoder's output layer
+  for (const UnreadTensor& item : model.unread) names.insert(item.name);
+  if (has_head_of_tokens(model))
+    std::erase_if(names, [&](const std::string& name) { return is_left_out(model.format, true, name); });
   const bool has_head = std::ranges::any_of(
       places, [&](const WeightPlace& place) { return place.is_outer && names.count(spelling(format, place, names)); });
   std::vector<TensorSpec> needed;
   std::vector<const WeightPlace*> found;
+  std::set<std::string> wanted;
   for (const WeightPlace& place : places) {
     const std::string name = spelling(format, place, names);
     const bool of_head = place.ours.starts_with("head.") || place.ours.starts_with("pooler.");
     if (format.is_encoder && of_head && !has_head && !names.count(name)) {
-      missing.insert(place.ours);
+      loaded.missing.push_back(place.ours);
       continue;
     }
     needed.push_back({name, their_shape(place, parameters[place.ours].var.shape())});
     found.push_back(&place);
+    wanted.insert(name);
   }
-  const NamedTensors stored = stored_weights(model, !parameters.has("head.weight"), spelling(format, places[0], names));
+  std::ranges::sort(loaded.missing);
+  NamedTensors stored =
+      stored_weights(model, !parameters.has("head.weight"), spelling(format, places[0], names), loaded.left_out);
+  std::erase_if(stored, [&](const NamedTensor& item) {
+    const bool is_spare = item.tensor.dtype() == DType::i32 && !wanted.count(item.name);
+    if (is_spare) loaded.left_out.push_back(item.name);
+    return is_spare;
+  });
+  for (const UnreadTensor& item : model.unread) {
+    if (wanted.count(item.name) ||
+        !(is_left_out(model.format, has_head_of_tokens(model), item.name) || is_no_weight(item)))
+      fail(model.weights_source, ": tensor ", quote(item.name), " cannot be used: ", item.reason);
+    loaded.left_out.push_back(item.name);
+  }
   const std::vector<Tensor> tensors = match_tensors(needed, stored, model.weights_source);
   for (std::size_t i = 0; i < found.size(); ++i) {
     Tensor ours = parameters[found[i]->ours].var.value();
@@ -255,7 +323,7 @@ std::vector<std::string> load_pretrained(const Pretrained& model, const std::vec
     for_each_run(*found[i], ours,
                  [&](Index to, Index from, Index n) { std::copy_n(theirs + from, n, ours.data() + to); });
   }
-  return {missing.begin(), missing.end()};
+  return loaded;
 }
 
 NamedTensors save_pretrained(const std::string& format, const std::vector<WeightPlace>& places,

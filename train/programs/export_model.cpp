@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
   flexformer::Options options("export_model", "Writes a run's model in a published format.");
   options.add_path("run", "", "run folder of train_lm, train_classifier or import_model");
   options.add_path("to", "", "folder to write config.json, model.safetensors and the tokenizer's files into");
-  options.add_choice("as", "auto", {"auto", "gpt2", "llama", "llama2c", "bert", "roberta"},
+  options.add_choice("as", "auto", {"auto", "gpt2", "llama", "llama2c", "bert", "roberta", "distilbert"},
                      "the format; auto: the one the run was imported from, or the one that fits");
   flexformer::add_machine_options(options);
   return flexformer::run_program(options, argc, argv, flexformer::export_run);

@@ -36,8 +36,8 @@ int import(Options& options) {
 }  // namespace flexformer
 
 int main(int argc, char** argv) {
-  flexformer::Options options("import_model",
-                              "Turns a published GPT-2, Llama, llama2.c, BERT or RoBERTa model into a run folder.");
+  flexformer::Options options(
+      "import_model", "Turns a published GPT-2, Llama, llama2.c, BERT, RoBERTa or DistilBERT model into a run folder.");
   options.add_path("from", "",
                    "folder with config.json, model.safetensors and the tokenizer's files; or llama2.c's .bin");
   options.add_path("out", "", "run folder to make; empty: runs/import-1, 2, ...");

@@ -5,12 +5,12 @@
 
 #include <array>
 #include <cerrno>
-#include <cmath>
 #include <iostream>
 #include <system_error>
 
 #include "train/datasets/pictures.h"
 #include "train/datasets/texts_to_label.h"
+#include "train/models/classifier_answer.h"
 #include "train/models/classifier_run.h"
 #include "train/util/program.h"
 #include "train/util/utf8.h"
@@ -18,40 +18,20 @@
 namespace flexformer {
 namespace {
 
-// What the model says of one text, the same whatever it is asked together with: a probability for each class, or the
-// number.
+// What the model says of one text, the same whatever it is asked together with.
 std::vector<double> answer(const SavedClassifier& saved, EncodedText text) {
   EncodedTexts one;
   one.rows.push_back(std::move(text));
   const Index index = 0;
-  const std::vector<float> outputs = classify(*saved.model, one, std::span(&index, 1), {}).value().to_vector();
-  if (saved.labels.is_regression()) return {saved.labels.mean() + saved.labels.deviation() * double(outputs[0])};
-  const double largest = *std::max_element(outputs.begin(), outputs.end());
-  std::vector<double> p;
-  double sum = 0;
-  for (float logit : outputs) sum += p.emplace_back(std::exp(double(logit) - largest));
-  for (double& value : p) value /= sum;
-  return p;
+  return answer_of(classify(*saved.model, one, std::span(&index, 1), {}).value().to_vector(), saved.labels);
 }
 
 EncodedText encode(const SavedClassifier& saved, const Row& row) {
   return encode_row(row, *saved.tokenizer, encoding_options(saved.options));
 }
 
-void print(const std::vector<double>& p, const LabelMap& labels, bool json) {
-  const auto best = std::max_element(p.begin(), p.end()) - p.begin();
-  if (labels.is_regression()) {
-    std::cout << (json ? dump_json({{"value", p[0]}}) : fixed(p[0], 4)) << "\n";
-  } else if (json) {
-    Json all = Json::object();
-    for (std::size_t c = 0; c < p.size(); ++c) all[printable(labels.name(Index(c)))] = p[c];
-    std::cout << dump_json(
-                     {{"label", printable(labels.name(best))}, {"probability", p[std::size_t(best)]}, {"all", all}})
-              << "\n";
-  } else {
-    std::cout << labels.name(best) << "\t" << fixed(p[std::size_t(best)], 4) << "\n";
-  }
-  std::cout.flush();
+void print(const std::vector<double>& values, const LabelMap& labels, bool json) {
+  std::cout << answer_line(values, labels, json) << std::endl;
 }
 
 // The bytes of a file, or of standard input as they come.

@@ -187,18 +187,6 @@ std::int32_t Tokenizer::start_id() const {
   return std::max(first, 0);
 }
 
-std::pair<std::size_t, std::int32_t> Tokenizer::find_special(std::string_view text, std::size_t from,
-                                                             std::size_t end) const {
-  for (std::size_t at = from; at < end; ++at) {
-    std::int32_t longest = -1;
-    for (const std::int32_t id : special_ids_)
-      if (text.substr(at).starts_with(token(id)) && (longest < 0 || token(id).size() > token(longest).size()))
-        longest = id;
-    if (longest >= 0) return {at, longest};
-  }
-  return {end, -1};
-}
-
 Json Tokenizer::to_json() const {
   Json json = {{"format_version", format_version}, {"name", name()}, {"lowercase", folding_.lowercase}};
   if (folding_.unicode) json["unicode"] = true;  // left out by older programs, which did without

@@ -15,6 +15,13 @@
 
 namespace flexformer {
 
+// What was found out while a ready vocabulary was read, for people and for whoever has to know how texts are framed.
+struct VocabularyReport {
+  std::vector<std::string> files, notes;
+  // The tokens around one text, "$A", and around a pair, "$A" and "$B"; empty where no file says it.
+  std::vector<std::string> single, pair;
+};
+
 struct TokenizerOptions {
   std::int64_t vocab = 0;      // word: largest vocabulary, 0 = no limit; bpe: the size to reach. Specials included
   std::int64_t min_count = 1;  // word: rarer words become <unk>
@@ -24,13 +31,16 @@ struct TokenizerOptions {
   bool nfc = false;               // byte, char, word, bpe: texts are put into normal form C first
   bool keep_newlines = true;      // word: a newline is the token "\n" (language models) or mere space (classifiers)
   bool split_punctuation = true;  // word: false for texts that are already split into words by spaces
-  // gpt2, sentencepiece: the name of a special token in a text, as "<|endoftext|>" or "<s>", becomes its id
+  // ready vocabularies: the name of a special token in a text, as "<|endoftext|>" or "<s>", becomes its id
   bool parse_specials = false;
   // word: distinct words that are counted at a time; bpe: half as many pieces. See make_tokenizer().
   std::int64_t word_limit = std::int64_t(1) << 20;
   // {"<pad>", "<unk>"} for classifiers. Ids 0, 1, ...; of a ready vocabulary: its own where it has them, else behind
   // it. word adds "<unk>".
   std::vector<std::string> specials = {};
+  // ready vocabularies: added tokens with ids from here on are left out, as the model has no rows for them; 0: none
+  std::int64_t rows = 0;
+  VocabularyReport* report = nullptr;
 
   // Words lose their soft hyphens.
   TextFolding folding(bool words = false) const { return {lowercase, unicode, nfc, unicode && words}; }
@@ -101,9 +111,6 @@ class Tokenizer {
   virtual std::size_t encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const = 0;
   virtual bool space_between(std::int32_t, std::int32_t) const { return false; }
   virtual void add_to_json(Json& json) const = 0;
-  // Where in text[from, end) the first name of a special token starts, the longest that does, and its id; {end, -1}
-  // where there is none. A name may go on behind `end`.
-  std::pair<std::size_t, std::int32_t> find_special(std::string_view text, std::size_t from, std::size_t end) const;
 
   std::vector<std::string> tokens_;
   std::vector<std::int32_t> special_ids_;
@@ -140,17 +147,22 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::span<con
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::string_view text,
                                           const TokenizerOptions& options);
 
-// A ready vocabulary: a folder, or a tokenizer.json. In a folder the first of these counts:
-//  tokenizer.json             written by to_json(), or by Hugging Face for byte-level BPE like GPT-2's
+// A ready vocabulary: a folder, or a file. In a folder the first of these counts; where there are several, they must
+// say the same, except where a file is given by its own name:
+//  tokenizer.json             written by to_json(), or by Hugging Face: byte-level BPE like GPT-2's, BPE with byte
+//                             fallback like Llama's, WordPiece
 //  vocab.json, merges.txt     GPT-2's tokens with their ids, and its merges, one a line
 //  encoder.json, vocab.bpe    the same under the names OpenAI gave them
 //  vocab.txt                  BERT's tokens, one a line (tokenizer_wordpiece.h)
 //  tokenizer.model, tokenizer.bin   of sentencepiece and of llama2.c (tokenizer_sentencepiece.h), also as a file
-// GPT-2's format gives a tokenizer of the name gpt2. It cuts a text as GPT-2 does (tokenizer_gpt2.h) and has exactly
-// its ids; tokens that no merge makes, such as "<|endoftext|>", are special. Special tokens of options.specials that
-// are missing follow behind the vocabulary; of the other options lowercase and parse_specials count. A file written by
-// to_json() brings its own options and must have all options.specials.
-// Throws Error naming file and line or key: files that are missing, damaged or do not belong together.
+// Of a folder added_tokens.json, tokenizer_config.json and special_tokens_map.json are read too: further tokens, which
+// of all are special, lower-casing, and what stands in front of a text. Only where nothing says which tokens are
+// special or whether texts are lower-cased is it guessed from the vocabulary, and then the report says so. GPT-2's
+// format gives a tokenizer of the name gpt2, BERT's wordpiece, Llama's sentencepiece. Special tokens of
+// options.specials that are missing follow behind the vocabulary; of the other options lowercase and parse_specials
+// count. A file written by to_json() brings its own options and must have all options.specials.
+// Throws Error naming file and line or key: files that are missing, damaged, do not belong together, or ask for what
+// cannot be followed.
 std::unique_ptr<Tokenizer> load_vocabulary(const std::string& path, const TokenizerOptions& options);
 
 }  // namespace flexformer

@@ -2,6 +2,7 @@
 // before it, a run of digits, of marks, of white space), so counting distinct chunks replaces counting text. These
 // rules are simpler than GPT-2's and part of every stored vocabulary: another cut would give its texts other ids.
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
 #include <queue>
 
@@ -46,6 +47,22 @@ class ChunkScanner {
   std::string_view text_;
   std::size_t at_ = 0;
 };
+
+std::string in_brackets(bool (*is_in)(const CodePoint&)) {
+  std::string ranges;
+  const auto at = [](std::uint32_t c) {
+    char escaped[16];
+    std::snprintf(escaped, sizeof escaped, "\\x{%X}", unsigned(c));
+    return std::string(escaped);
+  };
+  for (std::uint32_t c = 0, end; c < 0x110000; c = end + 1) {
+    end = c;
+    if (!is_in({c, 1, true})) continue;
+    while (is_in({end, 1, true})) ++end;
+    ranges += end - c > 1 ? at(c) + "-" + at(end - 1) : at(c);
+  }
+  return ranges;
+}
 
 // Finds the merges. Counts of pairs are kept up to date by touching only the chunks that hold the merged pair. Only
 // pairs with the new id can become more frequent, so only they enter the queue; the count of another may have fallen
@@ -177,6 +194,14 @@ std::size_t BpeTokenizer::encode_settled(const TextPart& part, std::vector<std::
 void BpeTokenizer::add_to_json(Json& json) const {
   json["merges"] = Json::array();
   for (const auto& [left, right] : merges_) json["merges"].push_back({left, right});
+}
+
+const std::string& bpe_pattern() {
+  static const std::string pattern = [] {
+    const std::string space = in_brackets(is_space), mark = in_brackets(is_punctuation);
+    return text(" ?[0-9]+| ?[", mark, "]+| ?[^0-9", space, mark, "]+|[", space, "]+(?= [^", space, "])|[", space, "]+");
+  }();
+  return pattern;
 }
 
 std::unique_ptr<Tokenizer> train_bpe(std::span<TextSource> texts, const TokenizerOptions& options,

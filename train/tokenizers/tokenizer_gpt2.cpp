@@ -67,15 +67,58 @@ void Gpt2Scanner::take_run() {
   if (kind == CharClass::space && at_ < text_.size() && last > first) at_ = last;
 }
 
-Gpt2Tokenizer::Gpt2Tokenizer(Gpt2Vocabulary vocabulary, bool lowercase, bool parse_specials, const std::string& source,
+namespace {
+
+// Gpt2Scanner between the numbers of a text, each of which is a piece, or each digit of it.
+class DigitScanner {
+ public:
+  DigitScanner(std::string_view text, Digits digits) : text_(text), digits_(digits), words_({}) {}
+
+  bool next(std::string_view& piece) {
+    if (words_.next(piece)) return true;
+    start_ += words_.position();
+    words_ = Gpt2Scanner({});
+    const std::size_t number = end_of(start_, true);
+    if (number > start_) {
+      const std::size_t end = digits_ == Digits::single ? start_ + unit_at(text_, start_).length : number;
+      piece = text_.substr(start_, end - start_);
+      start_ = end;
+      return true;
+    }
+    words_ = Gpt2Scanner(text_.substr(start_, end_of(start_, false) - start_));
+    return words_.next(piece);
+  }
+  std::size_t position() const { return start_ + words_.position(); }
+
+ private:
+  std::size_t end_of(std::size_t at, bool numbers) const {
+    while (at < text_.size() && (unit_at(text_, at).kind == CharClass::number) == numbers)
+      at += unit_at(text_, at).length;
+    return at;
+  }
+
+  std::string_view text_;
+  Digits digits_;
+  std::size_t start_ = 0;  // of what words_ scans, or of what comes next
+  Gpt2Scanner words_;
+};
+
+constexpr std::array<const char*, 3> digit_names = {"with_blank", "single", "run"};
+
+}  // namespace
+
+Gpt2Tokenizer::Gpt2Tokenizer(Gpt2Vocabulary vocabulary, bool lowercase, const std::string& source,
                              const MergePlace& place)
-    : Tokenizer(std::move(vocabulary.tokens), std::move(vocabulary.special_ids), lowercase),
+    : PublishedTokenizer(std::move(vocabulary.tokens), std::move(vocabulary.special_ids), lowercase,
+                         std::move(vocabulary.rules), source),
       merges_(std::move(vocabulary.merges)),
-      parse_specials_(parse_specials) {
+      digits_(vocabulary.digits),
+      prefix_space_(vocabulary.prefix_space) {
   std::unordered_map<std::string_view, std::int32_t> ids;
-  for (std::int32_t id = 0; id < vocab_size(); ++id)
-    if (!is_special(id) && !ids.emplace(token(id), id).second)
-      fail(source, ": the token ", quote(token(id)), " stands there twice");
+  for (const bool added : {false, true})  // an added token may have the bytes of another
+    for (std::int32_t id = 0; id < vocab_size(); ++id)
+      if (!is_special(id) && is_added(id) == added && !ids.emplace(token(id), id).second && !added)
+        fail(source, ": the token ", quote(token(id)), " stands there twice");
   std::array<std::int32_t, 256> byte_ids;
   for (std::size_t byte = 0; byte < byte_ids.size(); ++byte) {
     const char bytes = static_cast<char>(byte);
@@ -92,32 +135,44 @@ Gpt2Tokenizer::Gpt2Tokenizer(Gpt2Vocabulary vocabulary, bool lowercase, bool par
     merges.push_back({left, right, found->second});
   }
   cached_merges_ = std::make_unique<CachedMerges>(byte_ids, merges);
-  for (const std::int32_t id : special_ids_)
-    if (parse_specials_) longest_special_ = std::max(longest_special_, token(id).size());
 }
 
-// What lies between two special tokens is a text of its own, and what is behind the last one ends where the name of
-// another may begin.
-std::size_t Gpt2Tokenizer::encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const {
-  const std::string_view text = part.text;
-  const std::size_t unsettled = part.last ? 0 : longest_special_;
-  std::size_t from = 0, end = text.size() - std::min(text.size(), unsettled);
-  while (parse_specials_ && from < end) {
-    const auto [at, special] = find_special(text, from, end);
-    if (special < 0) break;
-    Gpt2Scanner before(text.substr(from, at - from));
-    cached_merges_->append(before, ids);
-    ids.push_back(special);
-    from = at + token(special).size();
-  }
-  const TextPart rest{.text = text.substr(from, std::max(end, from) - from), .last = part.last};
-  PartScanner scanner(Gpt2Scanner(rest.text), rest);
-  cached_merges_->append(scanner, ids);
-  return from + scanner.done();
+bool Gpt2Tokenizer::gets_blank(const Stretch& stretch) const {
+  return prefix_space_ && (stretch.begins || stretch.follows_name) && !stretch.text.starts_with(' ');
+}
+
+std::size_t Gpt2Tokenizer::append_tokens(const Stretch& stretch, std::vector<std::int32_t>& ids) const {
+  const std::string with_blank = gets_blank(stretch) ? " " + std::string(stretch.text) : std::string();
+  const TextPart part{.text = with_blank.empty() ? stretch.text : with_blank, .last = stretch.last};
+  std::size_t done = 0;
+  const auto append = [&](auto scanner) {
+    PartScanner pieces(std::move(scanner), part);
+    cached_merges_->append(pieces, ids);
+    done = pieces.done();
+  };
+  digits_ == Digits::with_blank ? append(Gpt2Scanner(part.text)) : append(DigitScanner(part.text, digits_));
+  return done - std::min<std::size_t>(done, with_blank.empty() ? 0 : 1);
+}
+
+std::vector<std::size_t> Gpt2Tokenizer::ends_of(const Stretch& stretch, std::span<const std::int32_t> ids) const {
+  std::vector<std::size_t> ends = PublishedTokenizer::ends_of(stretch, ids);
+  if (!gets_blank(stretch)) return ends;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < ends.size(); ++i)
+    ends[i] = std::min((at += token(ids[i]).size()) - 1, stretch.text.size());
+  return ends;
+}
+
+std::string Gpt2Tokenizer::decode_next(std::int32_t previous, std::int32_t id) const {
+  const std::string& bytes = token(id);
+  const bool added = prefix_space_ && previous < 0 && !is_special(id) && bytes.starts_with(' ');
+  return added ? bytes.substr(1) : bytes;
 }
 
 std::int64_t Gpt2Tokenizer::covered_bytes(std::string_view text, std::span<const std::int32_t> ids,
                                           std::size_t count) const {
+  if (prefix_space_ || !rules_.normalizer.empty() || !rules_.added.empty())
+    return PublishedTokenizer::covered_bytes(text, ids, count);
   if (count >= ids.size()) return std::ssize(text);
   std::int64_t bytes = 0;
   for (const std::int32_t id : ids.first(count)) bytes += std::ssize(token(id));
@@ -125,12 +180,15 @@ std::int64_t Gpt2Tokenizer::covered_bytes(std::string_view text, std::span<const
 }
 
 void Gpt2Tokenizer::add_to_json(Json& json) const {
-  json["parse_specials"] = parse_specials_;
+  json["parse_specials"] = rules_.parse_specials;
   json["tokens"] = Json::array();
   for (std::int32_t id = 0; id < vocab_size(); ++id)
     json["tokens"].push_back(is_special(id) ? Json() : json_bytes(token(id)));
   json["merges"] = Json::array();
   for (const auto& [left, right] : merges_) json["merges"].push_back({left, right});
+  add_rules_to_json(json);
+  if (digits_ != Digits::with_blank) json["digits"] = digit_names[std::size_t(digits_)];
+  if (prefix_space_) json["prefix_space"] = true;
 }
 
 std::unique_ptr<Tokenizer> Gpt2Tokenizer::from_json(const Json& json, const std::vector<std::string>& specials,
@@ -145,8 +203,15 @@ std::unique_ptr<Tokenizer> Gpt2Tokenizer::from_json(const Json& json, const std:
       fail(source, ": merge ", vocabulary.merges.size(), " is not a pair of ids: ", quote(dump_json(element)));
     vocabulary.merges.emplace_back(element[0].get<std::int32_t>(), element[1].get<std::int32_t>());
   }
-  const bool parse_specials = json_get<bool>(json, "parse_specials", source);
-  return std::make_unique<Gpt2Tokenizer>(std::move(vocabulary), lowercase, parse_specials, source,
+  json_get<bool>(json, "parse_specials", source);
+  vocabulary.rules = rules_from_json(json, std::ssize(vocabulary.tokens), source);
+  if (json.contains("digits")) {
+    const auto found = std::ranges::find(digit_names, json_get<std::string>(json, "digits", source));
+    if (found == digit_names.end()) fail(source, ": digits = ", quote(dump_json(json["digits"])), " is not known");
+    vocabulary.digits = Digits(found - digit_names.begin());
+  }
+  vocabulary.prefix_space = json.contains("prefix_space") && json_get<bool>(json, "prefix_space", source);
+  return std::make_unique<Gpt2Tokenizer>(std::move(vocabulary), lowercase, source,
                                          [&](std::size_t n) { return text(source, ": merge ", n); });
 }
 

@@ -7,8 +7,8 @@
 #include <functional>
 #include <utility>
 
-#include "train/tokenizers/tokenizer.h"
 #include "train/tokenizers/tokenizer_merges.h"
+#include "train/tokenizers/tokenizer_published.h"
 
 namespace flexformer {
 
@@ -30,36 +30,47 @@ class Gpt2Scanner {
   std::size_t at_ = 0;
 };
 
+// What is done about numbers before the pattern sees a text: nothing, or each digit or each run of digits is a piece.
+enum class Digits { with_blank, single, run };
+
 struct Gpt2Vocabulary {
   std::vector<std::string> tokens;        // by id: bytes, and the names of special tokens
   std::vector<std::int32_t> special_ids;  // in rising order
   std::vector<IdPair> merges;             // each makes the token that is its two parts side by side
+  TextRules rules = {};
+  Digits digits = Digits::with_blank;
+  bool prefix_space = false;  // a stretch that does not begin with a blank gets one
 };
 
-class Gpt2Tokenizer final : public Tokenizer {
+class Gpt2Tokenizer final : public PublishedTokenizer {
  public:
   // Names the place of a merge in messages, by its number.
   using MergePlace = std::function<std::string(std::size_t)>;
 
   // Throws Error "source: ..." or "place: ..." if a byte has no token, a token stands twice, or a merge makes none.
-  Gpt2Tokenizer(Gpt2Vocabulary vocabulary, bool lowercase, bool parse_specials, const std::string& source,
-                const MergePlace& place);
+  Gpt2Tokenizer(Gpt2Vocabulary vocabulary, bool lowercase, const std::string& source, const MergePlace& place);
   static std::unique_ptr<Tokenizer> from_json(const Json& json, const std::vector<std::string>& specials,
                                               bool lowercase, const std::string& source);
 
   std::string name() const override { return "gpt2"; }
-  std::size_t lookahead() const override { return kLookahead + longest_special_; }
+  std::string decode_next(std::int32_t previous, std::int32_t id) const override;
   std::int64_t covered_bytes(std::string_view text, std::span<const std::int32_t> ids,
                              std::size_t count) const override;
+  const std::vector<IdPair>& merges() const { return merges_; }
+  Digits digits() const { return digits_; }
+  bool prefix_space() const { return prefix_space_; }
 
  protected:
-  std::size_t encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const override;
+  std::size_t append_tokens(const Stretch& stretch, std::vector<std::int32_t>& ids) const override;
+  std::vector<std::size_t> ends_of(const Stretch& stretch, std::span<const std::int32_t> ids) const override;
   void add_to_json(Json& json) const override;
 
  private:
+  bool gets_blank(const Stretch& stretch) const;
+
   std::vector<IdPair> merges_;
-  bool parse_specials_;
-  std::size_t longest_special_ = 0;  // bytes; 0 where they are not looked for
+  Digits digits_;
+  bool prefix_space_;
   std::unique_ptr<CachedMerges> cached_merges_;
 };
 

@@ -74,6 +74,9 @@ class BpeTokenizer final : public Tokenizer {
   CachedMerges cached_merges_;
 };
 
+// How bpe cuts a text before it merges, as a regular expression; only that it also ends a piece after 64 bytes.
+const std::string& bpe_pattern();
+
 // The tokens by id of json[key], an array with null in the places of special tokens, which `specials` names in order.
 // Throws Error "source: ..." unless it has a place for each, and for an empty token.
 std::vector<std::string> tokens_by_id(const Json& json, const char* key, const std::vector<std::string>& specials,

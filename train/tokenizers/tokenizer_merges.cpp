@@ -13,7 +13,6 @@
 namespace flexformer {
 namespace {
 
-constexpr std::size_t max_short_bytes = 64;
 constexpr std::uint64_t golden_ratio = 0x9E3779B97F4A7C15;  // 2^64 / 1.618: multiplying by it spreads keys evenly
 
 }  // namespace
@@ -39,11 +38,9 @@ PairMerges::Slot PairMerges::find(std::int32_t left, std::int32_t right) const {
   return slots_[slot_of(pair_key(left, right))];
 }
 
-void PairMerges::append_short(std::string_view piece, std::vector<std::int32_t>& ids) const {
-  std::array<std::int32_t, max_short_bytes> symbol;
-  std::array<Slot, max_short_bytes> pair;  // pair[i]: the merge of symbols i and i + 1
-  std::size_t count = piece.size();
-  for (std::size_t i = 0; i < count; ++i) symbol[i] = byte_ids_[static_cast<unsigned char>(piece[i])];
+void PairMerges::append_short(std::array<std::int32_t, max_short>& symbol, std::size_t count,
+                              std::vector<std::int32_t>& ids) const {
+  std::array<Slot, max_short> pair;  // pair[i]: the merge of symbols i and i + 1
   for (std::size_t i = 0; i + 1 < count; ++i) pair[i] = find(symbol[i], symbol[i + 1]);
   for (;;) {
     std::int32_t best = none;
@@ -51,7 +48,7 @@ void PairMerges::append_short(std::string_view piece, std::vector<std::int32_t>&
     if (best == none) break;
     pair[count - 1].rank = none;
     std::size_t kept = 0;
-    std::array<bool, max_short_bytes> changed{};
+    std::array<bool, max_short> changed{};
     for (std::size_t i = 0; i < count; ++i, ++kept) {
       const bool joins = pair[i].rank == best;
       symbol[kept] = joins ? pair[i].result : symbol[i];
@@ -72,10 +69,9 @@ void PairMerges::append_short(std::string_view piece, std::vector<std::int32_t>&
 // when its rank is not that of the pair any more.
 class PairMerges::LongPiece {
  public:
-  LongPiece(const PairMerges& merges, std::string_view piece) : merges_(merges), symbols_(piece.size()) {
-    const auto count = static_cast<std::uint32_t>(piece.size());
-    for (std::uint32_t i = 0; i < count; ++i)
-      symbols_[i] = {merges.byte_ids_[static_cast<unsigned char>(piece[i])], none, 0, i - 1, i + 1};
+  LongPiece(const PairMerges& merges, std::span<const std::int32_t> ids) : merges_(merges), symbols_(ids.size()) {
+    const auto count = static_cast<std::uint32_t>(ids.size());
+    for (std::uint32_t i = 0; i < count; ++i) symbols_[i] = {ids[i], none, 0, i - 1, i + 1};
     std::vector<Candidate> candidates;
     for (std::uint32_t i = 0; i + 1 < count; ++i)
       if (look_up(i)) candidates.push_back({symbols_[i].rank, i});
@@ -141,11 +137,26 @@ class PairMerges::LongPiece {
 };
 
 void PairMerges::append(std::string_view piece, std::vector<std::int32_t>& ids) const {
-  if (piece.empty()) return;
-  if (piece.size() <= max_short_bytes) return append_short(piece, ids);
+  const auto id_of = [&](char byte) { return byte_ids_[static_cast<unsigned char>(byte)]; };
+  if (piece.size() <= max_short) {
+    std::array<std::int32_t, max_short> symbols;
+    std::ranges::transform(piece, symbols.begin(), id_of);
+    return append_short(symbols, piece.size(), ids);
+  }
   if (piece.size() >= UINT32_MAX)
     fail("a piece of text without a break has ", piece.size(), " bytes; 4 GiB is the limit");
-  LongPiece symbols(*this, piece);
+  std::vector<std::int32_t> symbols(piece.size());
+  std::ranges::transform(piece, symbols.begin(), id_of);
+  append(symbols, ids);
+}
+
+void PairMerges::append(std::span<const std::int32_t> given, std::vector<std::int32_t>& ids) const {
+  if (given.size() <= max_short) {
+    std::array<std::int32_t, max_short> symbols;
+    std::ranges::copy(given, symbols.begin());
+    return append_short(symbols, given.size(), ids);
+  }
+  LongPiece symbols(*this, given);
   symbols.merge();
   symbols.append_to(ids);
 }

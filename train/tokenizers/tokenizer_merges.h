@@ -29,6 +29,8 @@ class PairMerges {
   // Appends the ids of `piece`: again and again, all occurrences of the pair of lowest rank are joined, from left to
   // right, until no pair is in the list. n bytes take n log n steps at most. Throws Error for 4 GiB or more.
   void append(std::string_view piece, std::vector<std::int32_t>& ids) const;
+  // The same for symbols that are tokens already.
+  void append(std::span<const std::int32_t> symbols, std::vector<std::int32_t>& ids) const;
 
  private:
   static constexpr std::int32_t none = INT32_MAX;  // a rank that no merge has
@@ -38,10 +40,12 @@ class PairMerges {
     std::int32_t result = 0;
   };
   class LongPiece;
+  static constexpr std::size_t max_short = 64;  // symbols
 
   Slot find(std::int32_t left, std::int32_t right) const;
   std::size_t slot_of(std::uint64_t key) const;
-  void append_short(std::string_view piece, std::vector<std::int32_t>& ids) const;
+  void append_short(std::array<std::int32_t, max_short>& symbols, std::size_t count,
+                    std::vector<std::int32_t>& ids) const;
 
   std::array<std::int32_t, 256> byte_ids_;
   std::vector<Slot> slots_;  // a hash table of 2^n slots, at most half of them taken; a pair sits in the next free one

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 
 #include "tensor/error.h"
 #include "train/tokenizers/tokenizer_kinds.h"
 
 namespace flexformer {
 namespace {
+
+constexpr std::array<const char*, 3> prefix_names = {"always", "first", "never"};
 
 // The byte that "<0x0A>" stands for, or -1.
 int byte_of(std::string_view piece) {
@@ -35,31 +38,45 @@ std::vector<std::string> texts_of(std::vector<std::string> pieces, const std::ve
 
 }  // namespace
 
-SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceVocabulary vocabulary, bool lowercase, bool parse_specials,
+SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceVocabulary vocabulary, bool lowercase,
                                                const std::string& source)
-    : Tokenizer(texts_of(vocabulary.pieces, vocabulary.special_ids), vocabulary.special_ids, lowercase),
-      scores_(std::move(vocabulary.scores)),
-      parse_specials_(parse_specials) {
+    : PublishedTokenizer(texts_of(vocabulary.pieces, vocabulary.special_ids), vocabulary.special_ids, lowercase,
+                         vocabulary.rules, source),
+      given_(std::move(vocabulary)) {
   byte_ids_.fill(-1);
   std::vector<ScoredMerges::Piece> pieces;
   for (std::int32_t id = 0; id < vocab_size(); ++id) {
-    const std::string& piece = vocabulary.pieces[std::size_t(id)];
-    if (!std::isfinite(scores_[std::size_t(id)])) fail(source, ": the score of ", quote(piece), " is not a number");
-    if (is_special(id)) continue;
+    const std::string& piece = given_.pieces[std::size_t(id)];
+    if (!std::isfinite(scores()[std::size_t(id)])) fail(source, ": the score of ", quote(piece), " is not a number");
+    if (is_special(id) || is_added(id)) continue;
     const int byte = byte_of(piece);
-    if (byte >= 0)
+    if (byte >= 0) {
       byte_ids_[std::size_t(byte)] = id;
-    else
-      pieces.push_back({token(id), scores_[std::size_t(id)], id});
+      continue;
+    }
+    ids_.emplace(token(id), id);
+    pieces.push_back({token(id), scores()[std::size_t(id)], id});
+    blanks_begin_pieces_ = blanks_begin_pieces_ && token(id).find(' ', 1) == std::string::npos;
   }
   for (unsigned byte = 0; byte < 256; ++byte)
     if (byte_ids_[byte] < 0)
       fail(source, ": the token ", byte_piece(byte),
            " is missing, so not every text has tokens; only vocabularies with ", "byte fallback can be read");
-  merges_ = std::make_unique<ScoredMerges>(pieces, byte_ids_);
   start_ = special_id("<s>");
-  if (parse_specials_)
-    for (const std::int32_t id : special_ids_) longest_special_ = std::max(longest_special_, token(id).size());
+  std::vector<PairMerge> merges;
+  for (const auto& [left, right] : given_.merges) {
+    const std::int32_t made = piece_of(token(left) + token(right));
+    if (made < 0)
+      fail(source, ": merge ", merges.size(), " makes ", quote(token(left) + token(right)), ", which is no token");
+    merges.push_back({left, right, made});
+  }
+  if (merges.empty())
+    merges_ = std::make_unique<ScoredMerges>(pieces, byte_ids_);
+  else
+    pairs_ = std::make_unique<PairMerges>(byte_ids_, merges);
+  given_.pieces.clear();
+  given_.special_ids.clear();
+  given_.rules = {};
 }
 
 std::string SentencePieceTokenizer::piece(std::int32_t id) const {
@@ -68,87 +85,111 @@ std::string SentencePieceTokenizer::piece(std::int32_t id) const {
   return is_byte ? byte_piece(static_cast<unsigned char>(bytes[0])) : bytes;
 }
 
-std::size_t SentencePieceTokenizer::append_stretch(std::string_view text, bool begins, bool ends,
-                                                   std::vector<std::int32_t>& ids) const {
-  if (!begins || text.empty()) return merges_->append(text, ends, ids);
-  const std::size_t before = ids.size(), done = merges_->append(std::string(" ").append(text), ends, ids);
-  if (done > 1) return done - 1;
+std::int32_t SentencePieceTokenizer::piece_of(std::string_view text) const {
+  const auto found = ids_.find(text);
+  return found == ids_.end() ? -1 : found->second;
+}
+
+bool SentencePieceTokenizer::gets_blank(const Stretch& stretch) const {
+  if (given_.prefix == SentencePieceVocabulary::never || (given_.only_missing && stretch.text.starts_with(' ')))
+    return false;
+  return stretch.begins || (stretch.follows_name && given_.prefix == SentencePieceVocabulary::always);
+}
+
+std::size_t SentencePieceTokenizer::append_tokens(const Stretch& stretch, std::vector<std::int32_t>& ids) const {
+  if (stretch.text.empty()) return 0;
+  const std::size_t before = ids.size(), added = gets_blank(stretch) ? 1 : 0;
+  if (stretch.begins && start_ >= 0 && given_.adds_start) ids.push_back(start_);
+  const std::string with_blank = added ? std::string(" ").append(stretch.text) : std::string();
+  const std::string_view text = added ? with_blank : stretch.text;
+  const std::size_t done = pairs_ ? append_merged(text, stretch.last, ids) : merges_->append(text, stretch.last, ids);
+  if (done > added) return done - added;
   ids.resize(before);  // the blank alone
   return 0;
 }
 
-std::size_t SentencePieceTokenizer::encode_settled(const TextPart& part, std::vector<std::int32_t>& ids) const {
-  const std::string_view text = part.text;
-  const std::size_t before = ids.size(),
-                    limit = text.size() - (part.last ? 0 : std::min(text.size(), longest_special_));
-  const auto next_special = [&](std::size_t from) {
-    return parse_specials_ ? find_special(text, from, limit) : std::pair(limit, -1);
-  };
-  if (part.first && !text.empty() && start_ >= 0 && next_special(0).first > 0) ids.push_back(start_);
-  bool begins = part.first, follows_name = false;
-  std::size_t from = 0, name = 0;
-  for (;;) {
-    const auto [at, special] = next_special(std::min(from, limit));
-    const bool ends = special >= 0 || part.last;
-    if (at > from) {
-      const std::size_t done = append_stretch(text.substr(from, at - from), begins, ends, ids);
-      from += done;
-      if (done > 0) begins = follows_name = false;
-    }
-    if (special < 0) break;
-    ids.push_back(special);
-    name = from;
-    from += token(special).size();
-    begins = follows_name = true;
+std::size_t SentencePieceTokenizer::append_merged(std::string_view text, bool ends,
+                                                  std::vector<std::int32_t>& ids) const {
+  if (!ends) {  // no merge reaches over a blank that follows something else, if blanks begin pieces
+    std::size_t cut = text.size();
+    while (cut > 0 && !(cut < text.size() && text[cut] == ' ' && text[cut - 1] != ' ')) --cut;
+    text = text.substr(0, blanks_begin_pieces_ ? cut : 0);
   }
-  if (part.last || !(from == 0 || follows_name)) return from;
-  // What follows a name, or the beginning, must be seen together with it.
-  follows_name ? ids.pop_back() : ids.resize(before);
-  return name;
+  std::vector<std::int32_t> symbols;
+  for (std::size_t at = 0, length; at < text.size(); at += length) {
+    length = next_code_point(text, at).length;
+    const std::int32_t id = piece_of(text.substr(at, length));
+    if (id >= 0) symbols.push_back(id);
+    for (std::size_t i = at; id < 0 && i < at + length; ++i)
+      symbols.push_back(byte_ids_[static_cast<unsigned char>(text[i])]);
+  }
+  pairs_->append(symbols, ids);
+  return text.size();
 }
 
 std::string SentencePieceTokenizer::decode_next(std::int32_t previous, std::int32_t id) const {
   const std::string& bytes = token(id);
-  const bool starts = previous < 0 || is_special(previous);
   if (previous < 0 && id == start_) return "";
-  return starts && !is_special(id) && bytes.starts_with(' ') ? bytes.substr(1) : bytes;
+  const bool is_name = previous >= 0 && (is_special(previous) || is_added(previous));
+  const bool starts = previous < 0 || (previous == start_ && given_.prefix == SentencePieceVocabulary::first) ||
+                      (is_name && given_.prefix == SentencePieceVocabulary::always);
+  const bool has_blank = starts && given_.prefix != SentencePieceVocabulary::never && !is_special(id) &&
+                         !is_added(id) && bytes.starts_with(' ');
+  return has_blank ? bytes.substr(1) : bytes;
 }
 
-std::int64_t SentencePieceTokenizer::covered_bytes(std::string_view text, std::span<const std::int32_t> ids,
-                                                   std::size_t count) const {
-  if (count >= ids.size()) return std::ssize(text);
-  // Only at its beginning a text gets a blank, and it may be long ago that it began.
-  std::vector<std::int32_t> again;
-  encode_settled({.text = text}, again);
-  bool starts = std::ranges::equal(ids.first(count), std::span(again).first(std::min(count, again.size())));
-  std::int64_t bytes = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const bool special = is_special(ids[i]);
-    const bool added = i == 0 && starts && ids[i] == start_ && !(parse_specials_ && text.starts_with(token(start_)));
-    if (!added) bytes += std::ssize(token(ids[i])) - (starts && !special ? 1 : 0);  // without the blank in front
-    starts = special;
+std::vector<std::size_t> SentencePieceTokenizer::ends_of(const Stretch& stretch,
+                                                         std::span<const std::int32_t> ids) const {
+  std::vector<std::size_t> ends;
+  const std::size_t blank = gets_blank(stretch) ? 1 : 0;
+  std::size_t at = 0;
+  for (const std::int32_t id : ids) {
+    if (!(ends.empty() && stretch.begins && id == start_ && given_.adds_start)) at += token(id).size();
+    ends.push_back(at - std::min(at, blank));
   }
-  return bytes;
+  return ends;
 }
 
 void SentencePieceTokenizer::add_to_json(Json& json) const {
-  if (parse_specials_) json["parse_specials"] = true;  // else left out: the hash of older files stays as it was
+  if (rules_.parse_specials) json["parse_specials"] = true;  // else left out: the hash of older files stays as it was
   json["pieces"] = Json::array();
   for (std::int32_t id = 0; id < vocab_size(); ++id)
     json["pieces"].push_back(is_special(id) ? Json() : json_bytes(piece(id)));
-  json["scores"] = scores_;
+  json["scores"] = scores();
+  if (pairs_) json["merges"] = given_.merges;
+  if (given_.prefix != SentencePieceVocabulary::always) json["prefix"] = prefix_names[given_.prefix];
+  if (given_.only_missing) json["prefix_only_missing"] = true;
+  if (!given_.adds_start) json["adds_start"] = false;
+  add_rules_to_json(json);
 }
 
 std::unique_ptr<Tokenizer> SentencePieceTokenizer::from_json(const Json& json, const std::vector<std::string>& specials,
                                                              bool lowercase, const std::string& source) {
   SentencePieceVocabulary vocabulary;
   vocabulary.pieces = tokens_by_id(json, "pieces", specials, vocabulary.special_ids, source);
+  const auto count = std::ssize(vocabulary.pieces);
   const Json& scores = json_member(json, "scores", source);
-  if (!scores.is_array() || scores.size() != vocabulary.pieces.size())
-    fail(source, ": expected as many 'scores' as 'pieces', which are ", vocabulary.pieces.size());
+  if (!scores.is_array() || std::ssize(scores) != count)
+    fail(source, ": expected as many 'scores' as 'pieces', which are ", count);
   for (const Json& score : scores) vocabulary.scores.push_back(float(number_from_json(score, source)));
-  const bool parse_specials = json.contains("parse_specials") && json_get<bool>(json, "parse_specials", source);
-  return std::make_unique<SentencePieceTokenizer>(std::move(vocabulary), lowercase, parse_specials, source);
+  const auto flag = [&](const char* key, bool other) {
+    return json.contains(key) ? json_get<bool>(json, key, source) : other;
+  };
+  const auto is_id = [&](const Json& id) { return id.is_number_integer() && id >= 0 && id < count; };
+  for (const Json& pair : json.value("merges", Json::array())) {
+    if (!pair.is_array() || pair.size() != 2 || !is_id(pair[0]) || !is_id(pair[1]))
+      fail(source, ": a merge is not a pair of ids: ", quote(dump_json(pair)));
+    vocabulary.merges.emplace_back(pair[0].get<std::int32_t>(), pair[1].get<std::int32_t>());
+  }
+  if (json.contains("prefix")) {
+    const auto found = std::ranges::find(prefix_names, json_get<std::string>(json, "prefix", source));
+    if (found == prefix_names.end()) fail(source, ": prefix = ", quote(dump_json(json["prefix"])), " is not known");
+    vocabulary.prefix = SentencePieceVocabulary::Prefix(found - prefix_names.begin());
+  }
+  vocabulary.only_missing = flag("prefix_only_missing", false);
+  vocabulary.adds_start = flag("adds_start", true);
+  vocabulary.rules = rules_from_json(json, count, source);
+  return std::make_unique<SentencePieceTokenizer>(std::move(vocabulary), lowercase, source);
 }
 
 }  // namespace flexformer

@@ -11,22 +11,12 @@
 namespace flexformer {
 namespace {
 
-constexpr std::string_view blank = "\xE2\x96\x81";  // U+2581, how sentencepiece spells a space
+enum PieceType { normal = 1, unknown = 2, control = 3, user_defined = 4, byte = 6 };
 
 template <class T> T number_at(std::string_view bytes, std::size_t at) {
   T value;
   std::memcpy(&value, bytes.data() + at, sizeof value);
   return value;
-}
-
-std::string with_spaces(std::string_view piece) {
-  std::string out;
-  for (std::size_t at = 0; at < piece.size();) {
-    const bool is_blank = piece.substr(at).starts_with(blank);
-    out += is_blank ? ' ' : piece[at];
-    at += is_blank ? blank.size() : 1;
-  }
-  return out;
 }
 
 // The fields of a protobuf message, one after another.
@@ -85,7 +75,6 @@ class Message {
 };
 
 SentencePieceVocabulary read_model(std::string_view bytes, const std::string& source) {
-  enum { normal = 1, unknown = 2, control = 3, user_defined = 4, byte = 6 };
   SentencePieceVocabulary vocabulary;
   std::uint64_t kind = 1, dummy_prefix = 1, remove_blanks = 1;  // what counts where a field is not there
   Message model(bytes, source);
@@ -119,7 +108,7 @@ SentencePieceVocabulary read_model(std::string_view bytes, const std::string& so
     }
   }
   if (kind != 2) fail(source, ": a model of type ", kind, " is not supported; only BPE (2) can be read");
-  if (dummy_prefix == 0) fail(source, ": add_dummy_prefix=false is not supported");
+  if (dummy_prefix == 0) vocabulary.prefix = SentencePieceVocabulary::never;
   if (remove_blanks != 0) fail(source, ": remove_extra_whitespaces=true is not supported");
   return vocabulary;
 }
@@ -147,26 +136,35 @@ SentencePieceVocabulary read_llama2c(std::string_view bytes, const std::string& 
 
 }  // namespace
 
+std::string with_spaces(std::string_view piece) {
+  std::string out;
+  for (std::size_t at = 0; at < piece.size();) {
+    const bool is_blank = piece.substr(at).starts_with(kSpaceMark);
+    out += is_blank ? ' ' : piece[at];
+    at += is_blank ? kSpaceMark.size() : 1;
+  }
+  return out;
+}
+
+std::string with_space_marks(std::string_view piece) {
+  std::string out;
+  for (const char c : piece) c == ' ' ? out += kSpaceMark : out += c;
+  return out;
+}
+
 bool is_sentencepiece_file(const std::filesystem::path& path) {
   return path.extension() == ".bin" || path.extension() == ".model";
 }
 
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& path, const TokenizerOptions& options) {
+SentencePieceVocabulary read_sentencepiece(const std::filesystem::path& path) {
   const std::string source = path.string(), bytes = read_file(path);
   SentencePieceVocabulary vocabulary =
       path.extension() == ".bin" ? read_llama2c(bytes, source) : read_model(bytes, source);
   if (vocabulary.pieces.empty()) fail(source, ": there are no pieces");
-  for (const std::string& special : options.specials) {
-    if (std::ranges::find(vocabulary.pieces, special) != vocabulary.pieces.end()) continue;
-    vocabulary.special_ids.push_back(std::int32_t(vocabulary.pieces.size()));
-    vocabulary.pieces.push_back(special);
-    vocabulary.scores.push_back(0);
-  }
-  return std::make_unique<SentencePieceTokenizer>(std::move(vocabulary), options.lowercase, options.parse_specials,
-                                                  source);
+  return vocabulary;
 }
 
-std::string write_sentencepiece(const SentencePieceTokenizer& tokenizer) {
+std::string write_llama2c_tokenizer(const SentencePieceTokenizer& tokenizer) {
   std::string bytes;
   std::int32_t longest = 0;
   const auto add = [&](auto value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof value); };
@@ -179,6 +177,58 @@ std::string write_sentencepiece(const SentencePieceTokenizer& tokenizer) {
     bytes += piece;
   }
   return std::string(reinterpret_cast<const char*>(&longest), sizeof longest) + bytes;
+}
+
+namespace {
+
+// The fields of a protobuf message in the making.
+class MessageWriter {
+ public:
+  MessageWriter& number(std::uint64_t field, std::int64_t value) {
+    varint(field << 3);
+    varint(std::uint64_t(value));
+    return *this;
+  }
+  MessageWriter& bytes(std::uint64_t field, std::string_view value) {
+    varint(field << 3 | 2);
+    varint(value.size());
+    message += value;
+    return *this;
+  }
+  MessageWriter& real(std::uint64_t field, float value) {
+    varint(field << 3 | 5);
+    message.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+  std::string message;
+
+ private:
+  void varint(std::uint64_t value) {
+    for (; value > 127; value >>= 7) message += static_cast<char>(value | 128);
+    message += static_cast<char>(value);
+  }
+};
+
+}  // namespace
+
+std::string write_sentencepiece_model(const SentencePieceTokenizer& tokenizer, std::int64_t count) {
+  MessageWriter model, trainer, normaliser;
+  for (std::int32_t id = 0; id < count; ++id) {
+    const std::string piece = tokenizer.piece(id);
+    const bool is_byte = !tokenizer.is_special(id) && piece != tokenizer.token(id);
+    const int kind = tokenizer.is_special(id) ? (piece == "<unk>" ? unknown : control) : is_byte ? byte : normal;
+    model.bytes(1, MessageWriter()
+                       .bytes(1, with_space_marks(piece))
+                       .real(2, tokenizer.scores()[std::size_t(id)])
+                       .number(3, kind)
+                       .message);
+  }
+  trainer.number(3, 2).number(4, count).number(35, 1);
+  const std::pair<int, const char*> roles[] = {{40, "<unk>"}, {41, "<s>"}, {42, "</s>"}, {43, "<pad>"}};
+  for (const auto& [field, name] : roles) trainer.number(std::uint64_t(field), tokenizer.special_id(name));
+  const bool prefix = tokenizer.vocabulary().prefix != SentencePieceVocabulary::never;
+  normaliser.bytes(1, "identity").number(3, prefix).number(4, 0).number(5, 1);
+  return model.bytes(2, trainer.message).bytes(3, normaliser.message).message;
 }
 
 }  // namespace flexformer

@@ -5,11 +5,20 @@
 #include <numeric>
 
 #include "train/util/program.h"
+#include "train/util/utf8.h"
 
 namespace flexformer {
 namespace {
 
-Var squared_error(const Tensor& wanted, const Var& outputs) { return sum(square(outputs - Var(wanted))); }
+Var squared_error(const Tensor& wanted, const Var& outputs) {
+  const Var total = sum(square(outputs - Var(wanted)));
+  return wanted.size(1) == 1 ? total : scale(total, 1 / float(wanted.size(1)));
+}
+
+// What a row wants of an output, in units of the deviation.
+float wanted_of(const EncodedText& row, Index output) {
+  return row.values.empty() ? row.number : row.values[std::size_t(output)];
+}
 
 double mean_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
@@ -44,8 +53,11 @@ double pearson(std::span<const double> x, std::span<const double> y) {
 double spearman(std::span<const double> x, std::span<const double> y) { return pearson(ranks(x), ranks(y)); }
 
 Tensor RegressionTask::labels(std::span<const Index> rows) const {
-  Tensor wanted = Tensor::empty({Index(rows.size()), 1});
-  for (std::size_t i = 0; i < rows.size(); ++i) wanted.data()[i] = train_.rows[std::size_t(rows[i])].number;
+  const Index outputs = labels_.outputs();
+  Tensor wanted = Tensor::empty({Index(rows.size()), outputs});
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (Index k = 0; k < outputs; ++k)
+      wanted.data()[Index(i) * outputs + k] = wanted_of(train_.rows[std::size_t(rows[i])], k);
   return wanted;
 }
 
@@ -55,25 +67,39 @@ Var RegressionTask::loss_sum(const Batch& batch, const Pass& pass) {
 }
 
 Figures RegressionTask::figures(const EncodedTexts& texts, const Pass& pass) const {
-  std::vector<double> given, wanted;  // in units of the deviation
+  const Index outputs = labels_.outputs();
+  std::vector<std::vector<double>> given, wanted;  // of each output, in units of the deviation
+  given.resize(std::size_t(outputs));
+  wanted.resize(std::size_t(outputs));
   for (const std::vector<Index>& rows : length_groups(texts, kEvaluationTokens)) {
     if (stop_signal()) throw Stopped{};
-    const Tensor outputs = classify(model_, texts, rows, pass).value().to(Device::cpu);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      given.push_back(double(outputs.data()[i]));
-      wanted.push_back(double(texts.rows[std::size_t(rows[i])].number));
-    }
+    const Tensor values = classify(model_, texts, rows, pass).value().to(Device::cpu);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      for (Index k = 0; k < outputs; ++k) {
+        given[std::size_t(k)].push_back(double(values.data()[Index(i) * outputs + k]));
+        wanted[std::size_t(k)].push_back(double(wanted_of(texts.rows[std::size_t(rows[i])], k)));
+      }
   }
-  double loss = 0;
-  for (std::size_t i = 0; i < given.size(); ++i)
-    loss += (given[i] - wanted[i]) * (given[i] - wanted[i]) / double(given.size());
-  const double mse = loss * labels_.deviation() * labels_.deviation();
-  const double linear = pearson(given, wanted), ranked = spearman(given, wanted);
+  double loss = 0, mse = 0, linear = 0, ranked = 0;
+  std::string table;
+  for (Index k = 0; k < outputs; ++k) {
+    const std::vector<double>&g = given[std::size_t(k)], &w = wanted[std::size_t(k)];
+    double error = 0;
+    for (std::size_t i = 0; i < g.size(); ++i) error += (g[i] - w[i]) * (g[i] - w[i]) / double(g.size());
+    const double deviation = labels_.value(k).deviation, share = 1 / double(outputs);
+    loss += error * share;
+    mse += error * deviation * deviation * share;
+    linear += pearson(g, w) * share;
+    ranked += spearman(g, w) * share;
+    if (outputs > 1)
+      table += text(printable(labels_.name(k)), ": mean squared error ", fixed(error * deviation * deviation, 4),
+                    ", Pearson ", fixed(pearson(g, w), 4), "\n");
+  }
   return {loss,
           {{"mse", mse}, {"pearson", linear}, {"spearman", ranked}},
-          text("Pearson ", fixed(linear, 4), ", Spearman ", fixed(ranked, 4), " over ", grouped(Index(given.size())),
+          text("Pearson ", fixed(linear, 4), ", Spearman ", fixed(ranked, 4), " over ", grouped(Index(given[0].size())),
                " rows, mean squared error ", fixed(mse, 4), ", loss ", fixed(loss, 4), " (always the mean: about 1)"),
-          ""};
+          table};
 }
 
 Evaluation RegressionTask::evaluate(const Pass& pass) {

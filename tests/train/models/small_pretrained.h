@@ -14,7 +14,9 @@ namespace flexformer::tests {
 
 namespace fs = std::filesystem;
 inline const fs::path kModels = "tests/train/models/pretrained";
-inline const std::vector<std::string> kFormats = {"gpt2", "llama", "bert", "roberta"};
+inline const std::vector<std::string> kFormats = {"gpt2", "llama", "bert", "roberta", "distilbert"};
+// The same as they are published now: in parts, in bfloat16, with tokenizer.json alone.
+inline const std::vector<std::string> kToday = {"gpt2_today", "llama_today", "bert_today", "roberta_today"};
 
 inline RunFolder imported(const fs::path& from, const fs::path& to, const ImportOptions& options = {}) {
   const RunFolder folder = RunFolder::for_training(to.string(), "", false);

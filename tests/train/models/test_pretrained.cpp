@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <cstring>
+#include <map>
 
 #include "nn/decoder.h"
 #include "tests/train/models/small_pretrained.h"
@@ -13,7 +15,7 @@ using namespace flexformer;
 using namespace flexformer::tests;
 
 TEST_CASE("imported language models give PyTorch's logits, at once and token by token") {
-  for (const char* format : {"gpt2", "llama"}) {
+  for (const char* format : {"gpt2", "llama", "gpt2_today", "llama_today"}) {
     CAPTURE(format);
     const TemporaryFolder home;
     const SavedLanguageModel saved(imported(kModels / format, home.path() / "run"));
@@ -23,10 +25,11 @@ TEST_CASE("imported language models give PyTorch's logits, at once and token by 
     CHECK(worst(logits.data() + (T - 1) * V, expected.logits) < 1e-5);
     Decoder decoder(*saved.model);
     DecodeState state, at_once;
-    CHECK(worst(decoder.feed(expected.ids, at_once).data(), expected.logits) < 1e-5);
+    // The decoder adds up in another order, and these logits are as large as 4.
+    CHECK(worst(decoder.feed(expected.ids, at_once).data(), expected.logits) < 2e-5);
     const float* last = nullptr;
     for (const std::int32_t& id : expected.ids) last = decoder.feed(std::span(&id, 1), state).data();
-    CHECK(worst(last, expected.logits) < 1e-5);
+    CHECK(worst(last, expected.logits) < 2e-5);
   }
 }
 
@@ -55,11 +58,14 @@ TEST_CASE("stories260K has its published logits" * doctest::skip(std::getenv("FL
 }
 
 TEST_CASE("imported encoders give PyTorch's logits, alone and padded in a batch") {
-  for (const char* format : {"bert", "roberta"}) {
+  const std::map<std::string, LabelMap::Kind> kinds = {{"bert_today", LabelMap::tags},
+                                                       {"roberta_today", LabelMap::values}};
+  for (const char* format : {"bert", "roberta", "distilbert", "bert_today", "roberta_today"}) {
     CAPTURE(format);
     const TemporaryFolder home;
     const SavedClassifier saved(imported(kModels / format, home.path() / "run"));
     const Expected expected(format);
+    CHECK(saved.labels.kind() == (kinds.count(format) ? kinds.at(format) : LabelMap::classes));
     const Index T = Index(expected.ids.size()), longer = T + 3, K = saved.labels.size();
     const std::vector<std::string> labels = labels_from_config(read_json(kModels / format / "config.json"), format);
     std::vector<double> sorted(expected.logits.size());
@@ -89,14 +95,17 @@ TEST_CASE("texts become the ids that the encoders were given") {
 }
 
 TEST_CASE("what was imported is exported under the same names, with the same shapes and bits") {
-  for (const std::string& format : kFormats) {
+  std::vector<std::string> all = kFormats;
+  all.insert(all.end(), kToday.begin(), kToday.end());
+  for (const std::string& format : all) {
     CAPTURE(format);
     const TemporaryFolder home;
     const RunFolder run = imported(kModels / format, home.path() / "run");
     export_model(run, home.path() / "out", "");
-    check_same_weights(weights_in(home.path() / "out").tensors, weights_in(kModels / format).tensors);
-    const Json config = read_json(home.path() / "out" / "config.json");
-    CHECK(config == read_json(kModels / format / "config.json"));
+    NamedTensors before = read_pretrained(kModels / format).tensors, after = weights_in(home.path() / "out").tensors;
+    for (NamedTensors* tensors : {&before, &after}) std::ranges::sort(*tensors, {}, &NamedTensor::name);
+    check_same_weights(after, before);
+    CHECK(read_json(home.path() / "out" / "config.json") == read_json(kModels / format / "config.json"));
     const RunFolder again = imported(home.path() / "out", home.path() / "again");
     for (const char* file : {"checkpoint/best.safetensors", "tokenizer.json"})
       CHECK(read_file(again.file(file)) == read_file(run.file(file)));
@@ -104,19 +113,78 @@ TEST_CASE("what was imported is exported under the same names, with the same sha
 }
 
 TEST_CASE("a run without an original is exported with a config that imports it again") {
-  for (const std::string& format : kFormats) {
+  for (const std::string format : {"gpt2", "llama", "bert", "roberta", "distilbert", "bert_today", "roberta_today"}) {
     CAPTURE(format);
     const TemporaryFolder home;
     const RunFolder run = imported(kModels / format, home.path() / "run");
     fs::remove(run.file("pretrained.json"));
     export_model(run, home.path() / "out", "");
-    CHECK(read_json(home.path() / "out" / "config.json").at("model_type") == format);
+    const Json config = read_json(home.path() / "out" / "config.json");
+    CHECK(format.starts_with(config.at("model_type").get<std::string>()));
+    CHECK(config.at("architectures").size() == 1);
+    CHECK(config.at("torch_dtype") == "float32");
+    if (format == "gpt2") CHECK((config.at("n_ctx") == 12 && config.at("eos_token_id") == 260));
+    if (format == "llama") CHECK((config.at("bos_token_id") == 1 && config.at("eos_token_id") == 2));
     const RunFolder again = imported(home.path() / "out", home.path() / "again");
     CHECK(read_file(again.file("checkpoint/best.safetensors")) == read_file(run.file("checkpoint/best.safetensors")));
     Json before = read_json(run.file("config.json")), after = read_json(again.file("config.json"));
-    for (Json* config : {&before, &after}) (*config)["data"].erase("tokenizer");
+    for (Json* config_json : {&before, &after}) (*config_json)["data"].erase("tokenizer");
     CHECK(before == after);
   }
+}
+
+TEST_CASE("only a tensor that is used stops an import by its type") {
+  const auto with = [](const char* name, const char* type, const char* shape, std::size_t bytes) {
+    const Copy copy("roberta");
+    const fs::path path = copy.path / "model.safetensors";
+    std::string file = read_file(path);
+    std::uint64_t length;
+    std::memcpy(&length, file.data(), 8);
+    Json header = Json::parse(file.substr(8, length));
+    const std::size_t end = file.size() - 8 - length;
+    header[name] = {{"dtype", type}, {"shape", Json::parse(shape)}, {"data_offsets", {end, end + bytes}}};
+    const std::string text = header.dump();
+    const std::uint64_t size = text.size();
+    write_file_atomic(path, std::string(reinterpret_cast<const char*>(&size), 8) + text + file.substr(8 + length) +
+                                std::string(bytes, '\0'));
+    const RunFolder folder = RunFolder::for_training((copy.home.path() / "run").string(), "", false);
+    std::string lines;
+    for (const std::string& line : import_model(copy.path, folder, {})) lines += line + "\n";
+    return lines;
+  };
+  CHECK(with("roberta.embeddings.position_ids", "I64", "[1,18]", 144)
+            .find("tensors left out: roberta.embeddings.position_ids\n") != std::string::npos);
+  CHECK_NOTHROW(with("roberta.embeddings.token_type_ids", "NEW", "[3]", 7));
+  CHECK_NOTHROW(with("roberta.anything.mask", "BOOL", "[1,1,1,2,3]", 6));
+  CHECK_THROWS_WITH_AS(with("roberta.extra.weight", "F8_E4M3", "[2]", 2),
+                       doctest::Contains("tensor 'roberta.extra.weight' cannot be used: it is of type"), Error);
+  CHECK_THROWS_WITH_AS(with("roberta.extra.weight", "F32", "[1]", 4),
+                       doctest::Contains("in the file only: roberta.extra.weight"), Error);
+}
+
+TEST_CASE("an output layer that is for tokens or choices is left out") {
+  const Copy bert("bert");
+  bert.set("architectures", {"BertForTokenClassification"});
+  const RunFolder folder = RunFolder::for_training((bert.home.path() / "run").string(), "", false);
+  std::string lines;
+  for (const std::string& line : import_model(bert.path, folder, {})) lines += line + "\n";
+  CHECK(lines.find("the output layer was not published (head.bias, head.weight)") != std::string::npos);
+  CHECK(lines.find("tensors left out: classifier.weight, classifier.bias") != std::string::npos);
+}
+
+TEST_CASE("problem_type decides what outputs stand for") {
+  const auto kind = [](const Json& type, std::size_t labels) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < labels; ++i) names.push_back(text("L", i));
+    return outputs_from_config({{"problem_type", type}}, names, "c").kind();
+  };
+  CHECK(kind(nullptr, 3) == LabelMap::classes);
+  CHECK(kind(nullptr, 1) == LabelMap::number);
+  CHECK(kind("regression", 1) == LabelMap::number);
+  CHECK(kind("regression", 3) == LabelMap::values);
+  CHECK(kind("multi_label_classification", 1) == LabelMap::tags);
+  CHECK(kind("single_label_classification", 2) == LabelMap::classes);
+  CHECK_THROWS_WITH_AS(kind("ranking", 2), doctest::Contains("problem_type = \"ranking\" is not supported"), Error);
 }
 
 TEST_CASE("a Llama is written under llama2.c's names, and llama2.c's file of floats is read") {
@@ -221,7 +289,7 @@ TEST_CASE("an encoder without an output layer gets a new one, of the labels that
   });
   const RunFolder folder = RunFolder::for_training((roberta.home.path() / "run").string(), "", false);
   const std::vector<std::string> lines = import_model(roberta.path, folder, {.labels = {"c", "a", "b"}});
-  REQUIRE(lines.size() == 3);
+  REQUIRE(lines.size() >= 3);
   CHECK(lines[1] == "classes: 'a', 'b', 'c'");
   CHECK(lines[2] ==
         "the output layer was not published (head.bias, head.weight, pooler.bias, pooler.weight): it starts "
@@ -258,7 +326,10 @@ TEST_CASE("a token table of a round size gets unused tokens") {
     for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"})
       named(tensors, name).tensor = Tensor::zeros({300, 16});
   });
-  const SavedLanguageModel saved(imported(llama.path, llama.home.path() / "run"));
+  const RunFolder folder = RunFolder::for_training((llama.home.path() / "run").string(), "", false);
+  const std::vector<std::string> lines = import_model(llama.path, folder, {});
+  CHECK(lines.back() == "tokenizer: rows of the token table without a name: 33, ids 267 to 299");
+  const SavedLanguageModel saved(folder);
   CHECK(saved.tokenizer->vocab_size() == 300);
   CHECK(saved.tokenizer->token(299) == "<unused_299>");
   CHECK(saved.tokenizer->is_special(299));

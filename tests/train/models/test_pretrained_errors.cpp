@@ -30,7 +30,11 @@ TEST_CASE("configurations that these models cannot follow are refused by key and
   };
   refused("llama", "rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}},
           R"(rope_scaling = {"rope_type":"llama3","factor":8.0} is not supported; there are the type "default")");
-  refused("llama", "sliding_window", 4096, "sliding_window = 4096 is not supported; these models know none");
+  refused("llama", "sliding_window", 32, "sliding_window = 32 is not supported; these models know none");
+  refused("gpt2", "quantization_config", {{"bits", 4}}, "quantization_config = '{\"bits\":4}' is not supported");
+  refused("bert", "auto_map", {{"AutoModel", "x.y"}}, "auto_map = ");
+  refused("bert", "problem_type", "ranking", "problem_type = \"ranking\" is not supported");
+  refused("bert", "num_labels", 2, "num_labels is 2, but id2label has 3");
   refused("llama", "attention_bias", true, "attention_bias = true is not supported; these models know false");
   refused("llama", "head_dim", 8, "head_dim = 8 is not supported; these models know 4");
   refused("llama", "hidden_act", "gelu", "hidden_act = \"gelu\" is not supported; these models know \"silu\"");
@@ -69,7 +73,7 @@ TEST_CASE("a run that a format has no place for is not exported") {
   CHECK_THROWS_WITH_AS(export_model(run, home.path() / "out", "gguf"), doctest::Contains("no format 'gguf'"), Error);
   Options options("train_lm", "");
   add_language_options(options);
-  CHECK_THROWS_WITH_AS(config_for_pretrained("gpt2", options, {}, 10, {}),
+  CHECK_THROWS_WITH_AS(config_for_pretrained("gpt2", options, {}, *make_tokenizer("byte", "", {}), {}, nullptr),
                        doctest::Contains("needs model.attention=softmax, but this run has flexformer_n"), Error);
   Random random(1);
   const LanguageModel model(language_model_options(options, 10), random);

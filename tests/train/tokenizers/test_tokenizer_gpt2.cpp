@@ -246,8 +246,9 @@ TEST_CASE("damaged vocabulary files are refused with file and key") {
   refuses(changed("a", 4000000000), "the id 4000000000 of 'a' does not fit");
   refuses(changed("a", folder.vocabulary["b"]), "vocab.json: 'a' and 'b' both have the id");
   refuses(changed("", folder.vocabulary.size()), "the token of id " + size + " is empty");
-  refuses(changed("qqqq", folder.vocabulary.size()), "merges.txt makes the token 'qqqq' (id " + size + ")");
-  CHECK_NOTHROW((folder.file("vocab.json", dump_json(changed("[Q]", folder.vocabulary.size()))), folder.load()));
+  // Tokens that no merge makes may stand there: they never arise from text.
+  for (const char* token : {"qqqq", "[Q]", "\u4E2D"})
+    CHECK_NOTHROW((folder.file("vocab.json", dump_json(changed(token, folder.vocabulary.size()))), folder.load()));
 
   const auto without_token = [&](const std::string& token) {
     Json vocabulary = Json::object();
@@ -289,7 +290,7 @@ TEST_CASE("damaged merges are refused with their line") {
   refuses(good + good.substr(0, good.find('\n')), text("merges.txt:", last + 1, ": the merge '"));
   refuses(good + good.substr(0, good.find('\n')),
           text("stands already at ", (folder.path() / "merges.txt").string(), ":1"));
-  refuses(good.substr(good.find('\n') + 1), "do the two belong together?");
+  refuses(good.substr(0, good.find('\n', 100)), "do the two belong together?");
 }
 
 TEST_CASE("what is no vocabulary is refused in words") {
@@ -301,7 +302,7 @@ TEST_CASE("what is no vocabulary is refused in words") {
   refuses(folder.path().string(), "holds no vocabulary: neither tokenizer.json, nor vocab.json with merges.txt");
   folder.file("vocab.json", "{}");
   refuses(folder.path().string(), "merges.txt");
-  refuses((folder.path() / "vocab.json").string(), "vocab.json is no tokenizer.json: neither 'format_version' nor");
+  refuses(folder.file("other.json", "{}"), "other.json is no tokenizer.json: neither 'format_version' nor");
   const std::string good = hugging_face(reduced_vocabulary());
   const auto refuses_json = [&](const char* pointer, const Json& value, const std::string& part) {
     Json json = parse_json(good, "t");
@@ -309,13 +310,13 @@ TEST_CASE("what is no vocabulary is refused in words") {
     refuses(folder.file("tokenizer.json", dump_json(json)), part);
     refuses(folder.path().string(), part);  // it goes before vocab.json
   };
-  refuses_json("/model/type", "WordPiece", "model.type '\"WordPiece\"' is not supported; only byte-level BPE");
-  refuses_json("/model/type", 5, "model.type '5' is not supported");
-  refuses_json("/model/byte_fallback", true, "model.byte_fallback 'true' is not supported");
+  std::filesystem::remove(folder.path() / "vocab.json");
+  refuses_json("/model/type", "Unigram", "model.type '\"Unigram\"' is not supported; there are BPE and WordPiece");
+  refuses_json("/model/type", 5, "model.type '\"5\"' is not supported");
+  refuses_json("/model/byte_fallback", true, "BPE with byte_fallback is read with spaces replaced by U+2581");
   refuses_json("/model/dropout", 0.1, "model.dropout '0.1'");
-  refuses_json("/normalizer", {{"type", "NFC"}}, "normalizer '{\"type\":\"NFC\"}' is not supported");
+  refuses_json("/normalizer", {{"type", "Nmt"}}, "normalizer '{\"type\":\"Nmt\"}' is not supported");
   refuses_json("/pre_tokenizer", {{"type", "Whitespace"}}, "pre_tokenizer '{\"type\":\"Whitespace\"}'");
-  refuses_json("/pre_tokenizer/add_prefix_space", true, "pre_tokenizer");
   refuses_json("/pre_tokenizer/use_regex", false, "pre_tokenizer");
   refuses_json("/pre_tokenizer", nullptr, "pre_tokenizer 'null'");
   refuses_json("/model", 3, "tokenizer.json: model: expected an object");
@@ -323,8 +324,9 @@ TEST_CASE("what is no vocabulary is refused in words") {
   refuses_json("/model/merges/7", 3, "tokenizer.json: model.merges[7]: expected two tokens");
   refuses_json("/model/merges/-", "q q", text("model.merges[", cases().at("merges").size(), "]: the merge makes 'qq'"));
   refuses_json("/added_tokens/0/id", "x", "added_tokens: the key 'id' has a value of the wrong type");
-  refuses_json("/added_tokens/0/id", 99999999, "the id 99999999 of '<extra>' does not fit");
-  refuses_json("/added_tokens/0/content", "<|endoftext|>", "in added_tokens, but");
+  refuses_json("/added_tokens/0/id", 99999999, "the id 99999999 of '<extra>' is far behind");
+  refuses_json("/added_tokens/0/content", "<|endoftext|>", "'<|endoftext|>' has the id 794, but 793 in");
+  refuses_json("/added_tokens/0/single_word", true, "single_word = true of '<extra>' is not supported");
 }
 
 TEST_CASE("a damaged tokenizer.json of a gpt2 run is refused") {
