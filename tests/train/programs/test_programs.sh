@@ -184,7 +184,7 @@ ok "predict labels each line, the empty one too" \
    [ \"\$(cut -f 1 out | sed 2d | tr '\n' ' ')\" = 'up down ' ]"
 ok "predict reads standard input and writes JSON lines" \
   "'$bin/predict' --run=cls --json <lines.txt >out 2>err &&
-   [ \$(grep -c '^{\"label\":\".*\"probability\":.*}\$' out) = 3 ]"
+   [ \$(grep -c '^{\"task\":\"classification\",\"label\":\".*\"probability\":.*}\$' out) = 3 ]"
 ok "a label never trained is an error with its line" \
   "printf 'label\ttext\nsideways\trise\n' >new.tsv && run 1 train_classifier --eval --out=cls --data.valid=new.tsv &&
    complained 'new.tsv:2.*sideways'"
