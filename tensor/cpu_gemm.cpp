@@ -6,7 +6,6 @@
 
 #include "tensor/cpu_gemm_tile.h"
 #include "tensor/functors.h"
-#include "tensor/instructions.h"
 #include "tensor/parallel.h"
 
 namespace flexformer::cpu {
@@ -66,8 +65,8 @@ template <class Numbers> struct Large {
         column_cuts(std::clamp<Index>(pieces() / row_blocks, 1, nc / NR)),
         cut((nc / NR + column_cuts - 1) / column_cuts * NR),
         // Packing a pays when its panels are read often, or when what a tile reads of it lies far apart, which costs
-        // cache sets and translations of addresses. What is rounded must be packed.
-        packs_a(Numbers::kGroup > 1 || g.N > 4 * NR || g.a_row % 1024 == 0 || (g.a_col != 1 && g.N > NR)) {}
+        // cache sets and translations of addresses. Pairs of k must be packed.
+        packs_a(Numbers::kStep > 1 || g.N > 4 * NR || g.a_row % 1024 == 0 || (g.a_col != 1 && g.N > NR)) {}
 
   // How many pieces there should be at least. No element of c is cut, so that this may depend on the threads.
   static Index pieces() { return threads() == 1 ? 1 : 6 * threads(); }
@@ -123,18 +122,16 @@ template <class Numbers> struct Large {
   }
 };
 
-// y [rows, columns], rows y_row apart, from x with any strides.
-void gather(float* y, Index y_row, const float* x, Index x_row, Index x_col, Index rows, Index columns) {
-  if (x_row == 1 && x_col != 1) return transpose_tile(y, y_row, x, x_col, columns, rows);
-  for (Index i = 0; i < rows; ++i)
-    for (Index j = 0; j < columns; ++j) y[i * y_row + j] = x[i * x_row + j * x_col];
-}
-
 // One matrix product on the calling thread; `scratch` holds a transposed b [K,N] where b's rows are not contiguous.
 void serial_product(const Gemm& g, float* c, const float* a, const float* b, float* scratch) {
   Index b_row = g.b_row;
   if (g.b_col != 1) {
-    gather(scratch, g.N, b, b_row, g.b_col, g.K, g.N);
+    if (b_row == 1) {
+      transpose_tile(scratch, g.N, b, g.b_col, g.N, g.K);
+    } else {
+      for (Index k = 0; k < g.K; ++k)
+        for (Index j = 0; j < g.N; ++j) scratch[k * g.N + j] = b[k * b_row + j * g.b_col];
+    }
     b = scratch;
     b_row = g.N;
   }
@@ -144,41 +141,31 @@ void serial_product(const Gemm& g, float* c, const float* a, const float* b, flo
   if (g.epilogue != Epilogue::none || g.residual) finish(g, c, 0, g.M, g.N);
 }
 
-// The same with operands rounded to bfloat16, as RoundedFloats do, in `scratch` [rounded_room(g)]. K is filled up to
-// even.
-Index even(Index K) { return (K + 1) / 2 * 2; }
-Index rounded_room(const Gemm& g) { return (g.M + g.N) * even(g.K); }
-void rounded_product(const Gemm& g, float* c, const float* a, const float* b, float* scratch) {
+// The product of operands rounded to bfloat16, for sizes (or processors) without pairs: floats again, in `scratch`
+// [M*K + K*N]. Neighbours in k are exchanged, so that the odd one of a pair is added first, as the instruction for
+// pairs does; a product of two bfloat16 is exact in float, so that the sums are the same to the last bit.
+Gemm rounded(const Gemm& g, const float* a, const float* b, float* scratch) {
   Gemm h = g;
-  h.K = even(g.K);
-  h.a_row = h.K, h.a_col = 1;
-  h.b_row = g.N, h.b_col = 1;
-  float *rows = scratch, *columns = scratch + g.M * h.K;  // a by rows, each along k; b as a row for each k
-  for (Index i = 0; i < g.M; ++i) rows[i * h.K + h.K - 1] = 0;
-  std::fill_n(columns + (h.K - 1) * g.N, g.N, 0.0f);
-  gather(rows, h.K, a, g.a_row, g.a_col, g.M, g.K);
-  gather(columns, g.N, b, g.b_row, g.b_col, g.K, g.N);
-  for (Index i = 0; i < g.M; ++i)
-    for (Index k = 0; k < h.K; k += kLanes) {
-      float* x = rows + i * h.K + k;
-      store_up_to(x, RoundedFloats::pack_row(x, h.K - k), h.K - k);
-    }
-  for (Index k = 0; k < h.K; k += 2)
-    for (Index j = 0; j < g.N; j += kLanes) {
-      float *x = columns + k * g.N + j, *y = x + g.N;
-      const Vec first = round_to_bf16(load_up_to(x, g.N - j)), second = round_to_bf16(load_up_to(y, g.N - j));
-      store_up_to(x, second, g.N - j);
-      store_up_to(y, first, g.N - j);
-    }
-  serial_product(h, c, rows, columns, nullptr);
+  h.a = scratch, h.a_row = g.K, h.a_col = 1;
+  h.b = scratch + g.M * g.K, h.b_row = g.N, h.b_col = 1;
+  const auto round = [](float x) { return bits_to_float(bf16_bits(splat(x)))[0]; };
+  for (Index k = 0; k < g.K; ++k) {
+    const Index place = (k ^ 1) < g.K ? k ^ 1 : k;
+    for (Index i = 0; i < g.M; ++i) scratch[i * g.K + place] = round(a[i * g.a_row + k * g.a_col]);
+    for (Index j = 0; j < g.N; ++j) scratch[g.M * g.K + place * g.N + j] = round(b[k * g.b_row + j * g.b_col]);
+  }
+  return h;
 }
 
 void large_product(const Gemm& g, float* c, const float* a, const float* b) {
   if (!g.bf16) return Large<Floats>(g, c, a, b, KC).run();
 #if defined(__AVX512BF16__)
-  if (multiplies_bf16_pairs()) return Large<Bf16Pairs>(g, c, a, b, 2 * KC).run();
+  Large<Bf16Pairs>(g, c, a, b, 2 * KC).run();
+#else
+  Tensor scratch = Tensor::empty({(g.M + g.N) * g.K});
+  const Gemm h = rounded(g, a, b, scratch.data());
+  Large<Floats>(h, c, h.a, h.b, 2 * KC).run();
 #endif
-  Large<RoundedFloats>(g, c, a, b, 2 * KC).run();
 }
 
 }  // namespace
@@ -216,7 +203,7 @@ void run(const Gemm& g) {
   };
   const Index work = g.M * g.N * std::max<Index>(1, g.K);
   // One product is worth packing from some size on. Many of them keep all threads busy as small ones, which is better
-  // for narrow c; but pairs of bfloat16 must be packed.
+  // for narrow c; but pairs of bfloat16 must be packed (and processors without pairs must cut K in the same places).
   const bool pays = batches == 1 || (work >= 256 * 256 * 256 && g.N > 4 * kLanes) || g.bf16;
   const bool large = g.K > 0 && work >= 64 * 64 * 64 && pays;
   if (large) {
@@ -224,13 +211,15 @@ void run(const Gemm& g) {
       with_batch(i, [&](float* c, const float* a, const float* b) { large_product(g, c, a, b); });
     return;
   }
-  const Index room = g.bf16 ? rounded_room(g) : g.b_col != 1 ? g.K * g.N : 0;
+  const Index room = g.bf16 ? (g.M + g.N) * g.K : g.b_col != 1 ? g.K * g.N : 0;
   Tensor scratch = Tensor::empty({threads() * room});
   parallel_for(batches, grain_for(work, 1 << 18), [&](Index begin, Index end) {
     float* own = scratch.data() + thread_index() * room;
     for (Index i = begin; i < end; ++i)
       with_batch(i, [&](float* c, const float* a, const float* b) {
-        return g.bf16 ? rounded_product(g, c, a, b, own) : serial_product(g, c, a, b, own);
+        if (!g.bf16) return serial_product(g, c, a, b, own);
+        const Gemm h = rounded(g, a, b, own);
+        serial_product(h, c, h.a, h.b, nullptr);
       });
   });
 }

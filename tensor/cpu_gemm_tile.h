@@ -1,6 +1,6 @@
 // The innermost part of matrix products: a tile of c held in registers while k runs over the inner size, and the panels
-// that it reads. Everything is written once and compiled for three kinds of numbers: floats, floats rounded to
-// bfloat16, and pairs of bfloat16 where the processor multiplies those. The latter two give the same bits.
+// that it reads. Everything is written once and compiled for two kinds of numbers: floats, and pairs of bfloat16 where
+// the processor multiplies those.
 #pragma once
 #include <algorithm>
 
@@ -14,11 +14,9 @@ constexpr int kTileRows = kLanes == 16 ? 8 : 4;
 constexpr int kTileVectors = 3;
 constexpr Index kTileColumns = kTileVectors * kLanes;
 
-// Numbers: kStep values of k lie in one entry of a panel; K is filled up with zeros to a multiple of kGroup values, and
-// at k lies the value of place(k).
+// Numbers: kStep values of k lie in one entry of a panel.
 struct Floats {
-  static constexpr Index kStep = 1, kGroup = 1;
-  static Index place(Index k) { return k; }
+  static constexpr Index kStep = 1;
   // kLanes entries of a panel: `even` at an even k, `odd` at the next.
   static Vec pack(Vec even, Vec) { return even; }
   // The first kLanes entries of a row that lies along k and has `left` values left.
@@ -26,29 +24,10 @@ struct Floats {
   static void add_product(Vec& sum, const float* a, Vec b) { sum += *a * b; }
 };
 
-// x as a bfloat16; numbers too small for a normal float are zero, as they are to the instruction for pairs.
-inline Vec round_to_bf16(Vec x) {
-#if defined(__AVX512BF16__)
-  return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)x)), 16);
-#else
-  return select(abs(x) < 0x1p-126f, Vec{}, bits_to_float(bf16_bits(x)));
-#endif
-}
-
-// Floats that are bfloat16s. Neighbours in k are exchanged, so that the odd one of a pair is added first, as the
-// instruction for pairs does. A product of two bfloat16 is exact in float, so that each is rounded once in both.
-struct RoundedFloats : Floats {
-  static constexpr Index kGroup = 2;
-  static Index place(Index k) { return k ^ 1; }
-  static Vec pack(Vec even, Vec) { return round_to_bf16(even); }
-  static Vec pack_row(const float* x, Index left) { return swap_lanes<1>(round_to_bf16(load_up_to(x, left))); }
-};
-
 #if defined(__AVX512BF16__)
 // Two bfloat16 in one entry, the even one in its lower half. Numbers too small for a normal float count as zero.
 struct Bf16Pairs {
-  static constexpr Index kStep = 2, kGroup = 2;
-  static Index place(Index k) { return k; }
+  static constexpr Index kStep = 2;
   static Vec pack(Vec even, Vec odd) {
     return (Vec)_mm512_permutexvar_epi16((__m512i)alternate(std::make_integer_sequence<int, kLanes>()),
                                          (__m512i)_mm512_cvtne2ps_pbh((__m512)odd, (__m512)even));
@@ -154,9 +133,7 @@ inline Index tile_columns(Index left) {
 
 // ---- panels ---------------------------------------------------------------------------------------------------------
 
-template <class Numbers> Index entries_of(Index K) {
-  return (K + Numbers::kGroup - 1) / Numbers::kGroup * (Numbers::kGroup / Numbers::kStep);
-}
+template <class Numbers> Index entries_of(Index K) { return (K + Numbers::kStep - 1) / Numbers::kStep; }
 
 // out[k*out_row + i] = x[i*x_row + k] for i < n <= rows, 0 for the other i < rows: blocks are transposed in registers.
 template <class Numbers, int rows>
@@ -165,11 +142,8 @@ void pack_across(float* out, Index out_row, const float* x, Index x_row, Index n
   for (Index k = 0; k < entries; k += kLanes) {
     Vec block[rows];
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; ++i) {
-      const float* from = x + i * x_row + k * Numbers::kStep;
-      __builtin_prefetch(from + rows * x_row);  // of the next rows
-      block[i] = i < n ? Numbers::pack_row(from, K - k * Numbers::kStep) : Vec{};
-    }
+    for (int i = 0; i < rows; ++i)
+      block[i] = i < n ? Numbers::pack_row(x + i * x_row + k * Numbers::kStep, K - k * Numbers::kStep) : Vec{};
     transpose_lanes(block);
 #pragma GCC unroll 16
     for (int lane = 0; lane < kLanes; ++lane)
@@ -199,19 +173,16 @@ void pack_panels(float* out, const float* x, Index i_step, Index k_step, Index n
     for (Index j = 0; j < std::min<Index>(kLanes, n - i); ++j) v[j] = p[j * i_step];
     return v;
   };
-  if (k_step == 1) {
-    for (Index i = 0; i < n; i += part)
-      pack_across<Numbers, part>(place(i, 0), width, x + i * i_step, i_step, n - i, K);
-    return;
-  }
   for (Index k0 = 0; k0 < K; k0 += chunk) {
     const Index k_end = std::min(K, k0 + chunk);
-    const Index filled = k0 + entries_of<Numbers>(k_end - k0) * Numbers::kStep;
+    if (k_step == 1) {
+      for (Index i = 0; i < n; i += part)
+        pack_across<Numbers, part>(place(i, k0), width, x + i * i_step + k0, i_step, n - i, k_end - k0);
+      continue;
+    }
     for (Index i = 0; i < n; i += kLanes)
-      for (Index k = k0; k < filled; k += Numbers::kStep) {
-        const Index from = Numbers::place(k);
-        __builtin_prefetch(x + (k + chunk) * k_step + i * i_step);  // of the next values of k
-        const Vec v = Numbers::pack(column(from, i), column(from + Numbers::kStep - 1, i));
+      for (Index k = k0; k < k_end; k += Numbers::kStep) {
+        const Vec v = Numbers::pack(column(k, i), column(k + Numbers::kStep - 1, i));
         for (int j = 0; j < kLanes && i + j < n; j += part)
           std::memcpy(place(i + j, k), reinterpret_cast<const float*>(&v) + j, part * sizeof(float));
       }
