@@ -90,8 +90,7 @@ std::string read_unpacked(const std::filesystem::path& path) {
   try {
     return gunzip(bytes, most, path.string());
   } catch (const TooMuchData&) {
-    fail(path.string(), ": unpacked, it has more than ", most, " bytes, over ", kMostUnpackedRatio,
-         " times its size; if that is right, unpack it first: gunzip -k ", shown(path));
+    refuse_bomb(path.string(), most);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "tensor/error.h"
 #include "train/util/file_kind.h"
+#include "train/util/files.h"
 #include "train/util/utf8.h"
 
 namespace flexformer {
@@ -222,6 +223,11 @@ std::string decode_text(std::string bytes, const std::string& source) {
   std::string text;
   decode_text(bytes_of(bytes), source, [&](std::string_view piece) { text += piece; });
   return text;
+}
+
+void refuse_bomb(const std::string& source, std::size_t most) {
+  fail(source, ": unpacked, it has more than ", most, " bytes, over ", kMostUnpackedRatio,
+       " times its size; if that is right, unpack it first: gunzip -k ", quote(source, 400));
 }
 
 bool ends_lines_with_cr(std::string_view text) { return text.find('\r') != text.npos && text.find('\n') == text.npos; }

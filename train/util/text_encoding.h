@@ -28,6 +28,9 @@ void decode_text(const ByteSource& bytes, const std::string& source, const ByteS
                  std::size_t most = std::string::npos);
 std::string decode_text(std::string bytes, const std::string& source);
 
+// Throws the Error of a file of which more than `most` bytes came, see read_unpacked().
+[[noreturn]] void refuse_bomb(const std::string& source, std::size_t most);
+
 // Texts with lines that end in CR alone, as old Macs wrote them, get LF instead; others stay.
 void settle_line_ends(std::string& text);
 bool ends_lines_with_cr(std::string_view text);

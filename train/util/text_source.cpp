@@ -166,9 +166,13 @@ struct TextSource::File {
       at += Index(bytes.size());
       return bytes;
     };
-    decode_text(
-        pieces, name, [&](std::string_view piece) { text->add(piece, name); }, true,
-        most_unpacked(std::size_t(stamp.bytes)));
+    const std::size_t most = most_unpacked(std::size_t(stamp.bytes));
+    try {
+      decode_text(
+          pieces, name, [&](std::string_view unpacked) { text->add(unpacked, name); }, true, most);
+    } catch (const TooMuchData&) {
+      refuse_bomb(name, most);
+    }
     text->read(0, std::min(size(), kHeadBytes), piece, name);
     cr_lines = ends_lines_with_cr(piece);
   }
