@@ -8,6 +8,8 @@
 namespace flexformer {
 namespace {
 
+constexpr std::string_view soft_hyphen = "\xC2\xAD";
+
 bool continues(std::string_view text, std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; }
 
 // The last place before which nothing depends on what follows `text`; 0 if there is none.
@@ -20,6 +22,7 @@ std::size_t settled_end(std::string_view text) {
       continue;
     }
     const CodePoint unit = next_code_point(text, at);
+    if (text.substr(at).starts_with(soft_hyphen)) continue;  // without it a mark behind may join what is in front
     if (!unit.valid || begins_normal_part(unit.value)) return at;
   }
   return 0;
@@ -59,27 +62,32 @@ void append_folded(std::uint32_t c, std::string& out) {
     append_lower(c, out);
 }
 
-constexpr std::string_view soft_hyphen = "\xC2\xAD";
-
 // `ends`: for each byte of `text` where it came from; afterwards the same for the result.
 std::string fold(std::string_view text, bool lower, bool drop_soft_hyphens, std::vector<std::size_t>* ends) {
   std::string out;
   std::vector<std::size_t> new_ends;
   out.reserve(text.size());
+  bool behind_character = true;  // stray bytes must not meet
+  std::size_t last_end = 0;
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint unit = next_code_point(text, at);
     at += unit.length;
-    if (drop_soft_hyphens && text.substr(at - unit.length, unit.length) == soft_hyphen) {
-      if (ends && !new_ends.empty()) new_ends.back() = ends->empty() ? at : (*ends)[at - 1];
+    if (drop_soft_hyphens && behind_character && text.substr(at - unit.length, unit.length) == soft_hyphen) {
+      // It goes with the character in front.
+      for (std::size_t i = new_ends.size(); ends && i > 0 && new_ends[i - 1] == last_end; --i)
+        new_ends[i - 1] = ends->empty() ? at : (*ends)[at - 1];
+      last_end = ends && !ends->empty() ? (*ends)[at - 1] : at;
       continue;
     }
+    behind_character = unit.valid;
     if (!unit.valid || !lower)
       out.append(text, at - unit.length, unit.length);
     else if (unit.value < 0x80)
       out += static_cast<char>(unit.value >= 'A' && unit.value <= 'Z' ? unit.value + 32 : unit.value);
     else
       append_folded(unit.value, out);
-    if (ends) new_ends.resize(out.size(), ends->empty() ? at : (*ends)[at - 1]);
+    last_end = ends && !ends->empty() ? (*ends)[at - 1] : at;
+    if (ends) new_ends.resize(out.size(), last_end);
   }
   if (ends) *ends = std::move(new_ends);
   return out;
@@ -96,20 +104,36 @@ FoldedText::FoldedText(const TextPart& part, const TextFolding& folding) : text_
   }
   const bool all_scripts = folding.lowercase && folding.unicode;
   if (!folding.nfc && !all_scripts && !folding.drop_soft_hyphens) return;
+  by_characters_ = true;
   if (!last_) text_ = text_.substr(0, settled_end(text_));
-  std::string composed;
-  if (folding.nfc && !is_composed(text_)) {
-    composed = normalized(text_, NormalForm::nfc, &ends_);
-    text_ = composed;
-  }
+  if (folding.nfc) compose();
   const bool drops = folding.drop_soft_hyphens && text_.find(soft_hyphen) != text_.npos;
-  if (!all_scripts && !drops) {
-    if (!composed.empty()) text_ = folded_ = std::move(composed);
-  } else {
-    std::string changed = is_ascii(text_) ? flexformer::lowercase(text_) : fold(text_, all_scripts, drops, &ends_);
-    folded_ = std::move(changed);
-    text_ = folded_;
-  }
+  if (!all_scripts && !drops) return;
+  std::string changed = is_ascii(text_) ? flexformer::lowercase(text_) : fold(text_, all_scripts, drops, &ends_);
+  folded_ = std::move(changed);
+  text_ = folded_;
+  if (folding.nfc) compose();  // a small letter may take a mark that its capital did not
+}
+
+void FoldedText::compose() {
+  if (is_composed(text_)) return;
+  std::vector<std::size_t> ends;
+  std::string composed = normalized(text_, NormalForm::nfc, &ends);
+  if (!ends_.empty())
+    for (std::size_t& end : ends) end = ends_[end - 1];
+  ends_ = std::move(ends);
+  folded_ = std::move(composed);
+  text_ = folded_;
+}
+
+std::size_t FoldedText::original(std::size_t count) const {
+  if (count == 0) return 0;
+  if (!ends_.empty()) return ends_[count - 1];
+  if (!by_characters_ || count >= text_.size() || !continues(text_, count)) return count;
+  std::size_t start = count - 1;
+  while (start > 0 && count - start < 3 && continues(text_, start)) --start;
+  const CodePoint unit = next_code_point(text_, start);
+  return unit.valid && start + unit.length > count ? start + unit.length : count;
 }
 
 std::size_t FoldedText::boundary(std::size_t count) const {

@@ -32,15 +32,18 @@ class FoldedText {
   std::string_view text() const { return text_; }
   bool is_last() const { return last_; }  // the text ends here
   // Where in the part the characters end that the first `count` bytes of text() were made from.
-  std::size_t original(std::size_t count) const { return count == 0 || ends_.empty() ? count : ends_[count - 1]; }
+  std::size_t original(std::size_t count) const;
   // The last place up to `count` that does not lie within what one character, or several that belong together, became.
   std::size_t boundary(std::size_t count) const;
 
  private:
+  void compose();
+
   std::string_view text_;
   std::string folded_;
   std::vector<std::size_t> ends_;  // by byte of text_; empty: as many bytes as before
   bool last_;
+  bool by_characters_ = false;  // a place within a character is behind it
 };
 
 // Has `cut(part)` cut a folded part: it returns how many bytes are settled, and may be asked again for less where its

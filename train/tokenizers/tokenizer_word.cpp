@@ -104,18 +104,16 @@ class WordScanner {
   std::size_t at_ = 0;
 };
 
-}  // namespace
+// Such a word was no part of what is in front of it.
+bool begins_with_mark(std::string_view word) { return part_of(next_code_point(word, 0)) == Part::mark; }
 
-namespace {
-
-// No blank stands beside a character of a script that has none, nor beside its marks; but one before a mark that would
-// join what is in front.
+// No blank stands beside a character of a script that has none, nor beside its wide punctuation.
 bool are_set_solid(std::string_view before, std::string_view after) {
   std::size_t last = before.size() - 1;
   while (last > 0 && (static_cast<unsigned char>(before[last]) & 0xC0) == 0x80) --last;
   const CodePoint left = next_code_point(before, last), first_of_left = next_code_point(before, 0),
                   right = next_code_point(after, 0);
-  if (!left.valid || !right.valid || part_of(right) == Part::mark) return false;
+  if (!left.valid || !right.valid) return false;
   const auto is_wide_mark = [](std::uint32_t c) { return (c >= 0x3001 && c < 0x3020) || (c >= 0xFF01 && c < 0xFF66); };
   return part_of(first_of_left) == Part::syllable || part_of(right) == Part::syllable || is_wide_mark(left.value) ||
          is_wide_mark(right.value);
@@ -161,6 +159,7 @@ bool WordTokenizer::space_between(std::int32_t left, std::int32_t right) const {
   const std::string &before = token(left), &after = token(right);
   if (before == "\n" || after == "\n") return false;
   if (!split_punctuation_) return true;
+  if (folding_.unicode && begins_with_mark(after)) return true;
   if (folding_.unicode && are_set_solid(before, after)) return false;
   const auto is_one_of = [](const std::string& word, std::string_view marks) {
     return word.size() == 1 && marks.find(word[0]) != std::string_view::npos;
