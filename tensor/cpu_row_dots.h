@@ -31,6 +31,11 @@ void row_dots(Vec (&y)[rows], const float* x, Index x_row, const float* W, Index
   constexpr int parts = 4;
   Vec sums[rows][kLanes];
   for (int o = 0; o < kLanes && o < outputs; ++o, W += w_row) {
+    if (I <= kLanes) {  // small heads
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; ++r) sums[r][o] = load_up_to(x + r * x_row, I) * load_up_to(W, I);
+      continue;
+    }
     Vec sum[rows][parts] = {};
     const auto add = [&](int part, Index i, auto&& read) {
       const Vec w = read(W + i);
