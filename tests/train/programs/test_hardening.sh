@@ -103,13 +103,12 @@ truncate -s 8T sparse.tsv
 refused "a file of 8 TB" 'do not fit into the memory that is free' train_classifier --data.train=sparse.tsv --out=none
 
 { cat table.tsv && printf 'up\t' && repeated 'word,' 10000000 && printf '\n'; } >field.tsv
-if (ulimit -v 2000000 && "$bin/train_classifier" "${tiny[@]}" --data.train=field.tsv --data.max_length=8 --out=field \
-  >out 2>err); then
-  echo "ok a field of 50 MB is cut to the length of all texts"
-else
-  echo "FAIL a field of 50 MB is cut to the length of all texts"
-  status=1
-fi
+ln field.tsv field.csv  # the separator is the one that every row has, whatever the name says
+for name in field.tsv field.csv; do
+  ok "a field of 50 MB in $name is cut to the length of all texts" \
+    "(ulimit -v 2000000 && '$bin/train_classifier' \"\${tiny[@]}\" --data.train=$name --data.max_length=8 --train.steps=2 \
+      --out=of-$name >out 2>err) && said '^training: .*(tsv,'"
+done
 { printf 'text,label\n"' && repeated 'a,' 5000000; } >open.csv
 refused "a quote that never closes" 'open.csv:2: the quote that opens here is never closed' \
   train_classifier --data.train=open.csv --out=none
